@@ -128,8 +128,6 @@ const ORDINARY: &[&str] = &[
     "was lost: its … is gone",
     "rank … could not be started",
     // Diagnostics of `-vv`.
-    "connections to the store",
-    "cannot be written: errno",
 ];
 
 /// Whether the parts of a pattern stand in a text, one after the other.

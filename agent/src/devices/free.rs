@@ -1,6 +1,7 @@
 //! The release of devices before ranks are started: holders first, then lock files.
 
 use super::look::{Holder, Look, Site};
+use rlaunch_core::guard::DeviceNews;
 use rlaunch_core::guard::devices::{CleanPolicy, DeviceHolder, DeviceStep, Kept, LockFound, OddFile, Treatment};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
@@ -197,7 +198,7 @@ fn wait(ending: &mut Vec<Ending>, until: Instant, report: &mut impl FnMut(NodeEv
         let now = Instant::now();
         for one in ending.iter_mut() {
             if one.silent_until.take_if(|until| *until <= now).is_some() {
-                report(NodeEvent::News(NodeNews::DeviceHeld(one.holder.report(Kept::Ending))));
+                report(NodeEvent::News(NodeNews::Devices(DeviceNews::Held(one.holder.report(Kept::Ending)))));
             }
         }
         let left = until.saturating_duration_since(now);
@@ -213,13 +214,13 @@ fn wait(ending: &mut Vec<Ending>, until: Instant, report: &mut impl FnMut(NodeEv
 
 fn ended(one: &Ending) -> NodeNews {
     let process = &one.holder.process;
-    NodeNews::HolderEnded {
+    NodeNews::Devices(DeviceNews::HolderEnded {
         devices: OsBytes::from(one.holder.devices()),
         pid: process.pid,
         user: OsBytes::from(user_name(process.uid)),
         command: OsBytes::from(process.command.as_slice()),
         killed: one.was_killed,
-    }
+    })
 }
 
 fn held(kept: Vec<DeviceHolder>, hidden: Option<&Path>) -> NodeRefusal {
@@ -247,7 +248,7 @@ pub fn lock_news(path: OsBytes, found: LockFound) -> NodeNews {
     };
     let (user, command) =
         locker.map(|process| (user_name(process.uid).into(), process.command.as_slice().into())).unwrap_or_default();
-    NodeNews::LockFile { path, found, user, command }
+    NodeNews::Devices(DeviceNews::LockFile { path, found, user, command })
 }
 
 /// Removes the lock files that no process has locked. `dry`: looks only. The states of those that are there.

@@ -6,6 +6,7 @@
 
 use super::Edges;
 use crate::devices::{Freed, Freeing, Site, lock_files, lock_news};
+use rlaunch_core::guard::DeviceNews;
 use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, DeviceStep, Kept, Reaped, Treatment};
 use rlaunch_core::id::{JobId, ProcId, Rank};
 use rlaunch_core::node::{DevicesFreed, NodeEvent};
@@ -238,7 +239,7 @@ impl Work {
             Err(error) => return DevicesFreed::Refused(shortage(&error, "look which processes hold devices")),
             Ok(Freed::Held(NodeRefusal::Devices { holders, .. })) if plan.is_optional => {
                 let first = holders.into_vec().into_iter().next();
-                first.into_iter().for_each(|holder| say(NodeEvent::News(NodeNews::DeviceHeld(holder))));
+                first.into_iter().for_each(|holder| say(NodeEvent::News(NodeNews::Devices(DeviceNews::Held(holder)))));
                 return DevicesFreed::Free { skips_lock: false };
             }
             Ok(Freed::Held(refusal)) => return DevicesFreed::Refused(refusal),
@@ -306,7 +307,10 @@ impl Work {
         };
         let NodeRefusal::Devices { holders, hidden, .. } = refusal else { return OsBytes::default() };
         let first = holders.first().map(|holder| holder.devices.clone()).unwrap_or(hidden);
-        holders.into_vec().into_iter().for_each(|holder| say(NodeEvent::News(NodeNews::DeviceHeld(holder))));
+        holders
+            .into_vec()
+            .into_iter()
+            .for_each(|holder| say(NodeEvent::News(NodeNews::Devices(DeviceNews::Held(holder)))));
         first
     }
 
@@ -351,8 +355,8 @@ fn examine_site(kind: DeviceKind, chips: &[u32], say: &mut impl FnMut(NodeEvent)
     for holder in look.holders {
         match holder.treatment(CleanPolicy::Off) {
             Treatment::Ignore => {}
-            Treatment::Keep(why) => say(NodeEvent::News(NodeNews::DeviceHeld(holder.report(why)))),
-            Treatment::End => say(NodeEvent::News(NodeNews::DeviceHeld(holder.report(Kept::Policy)))),
+            Treatment::Keep(why) => say(NodeEvent::News(NodeNews::Devices(DeviceNews::Held(holder.report(why))))),
+            Treatment::End => say(NodeEvent::News(NodeNews::Devices(DeviceNews::Held(holder.report(Kept::Policy))))),
         }
     }
 }

@@ -26,7 +26,7 @@ use rlaunch_core::framework::MpiService;
 use rlaunch_core::id::{ClientId, Rank, WorldId};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::master_store::Guard;
-use rlaunch_core::mpi::{Action, Broken, Layout, Mpi, Reach};
+use rlaunch_core::mpi::{Action, Broken, Layout, Mpi, MpiNews, Reach};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
@@ -175,10 +175,10 @@ pub(super) fn status(edges: &mut Edges, rank_of: RankOf, status: Status) -> Stat
     let Some(world) = listener.worlds.get_mut(&number) else { return status };
     let outcome = world.outcomes.end(rank, status, world.machine.is_inside(rank));
     // Facts go before the end of the rank: its stderr may have ended.
-    events.extend(world.machine.repeated_help().into_iter().map(NodeEvent::News));
+    events.extend(world.machine.repeated_help().into_iter().map(|news| NodeEvent::News(NodeNews::Mpi(news))));
     if outcome != status && !world.outcomes.has_aborted(rank) {
         let pid = ranks.processes_of(rank_of).last().map_or(0, |pid| pid.cast_unsigned());
-        events.push_back(NodeEvent::News(NodeNews::MpiUnfinished { rank, pid }));
+        events.push_back(NodeEvent::News(NodeNews::Mpi(MpiNews::Unfinished { rank, pid })));
     }
     outcome
 }
@@ -378,8 +378,8 @@ impl MpiListener {
                     self.outcomes_of(world, |outcomes| outcomes.abort(rank, code, procs, now()));
                 }
                 // The launcher reads ranks of the first world in what is reported about some.
-                Action::News(news) if world == WorldId::new(0) || matches!(news, NodeNews::MpiUsed { .. }) => {
-                    self.news.push(news);
+                Action::News(news) if world == WorldId::new(0) || matches!(news, MpiNews::Used { .. }) => {
+                    self.news.push(NodeNews::Mpi(news));
                 }
                 Action::News(news) => tracing::debug!(?news, "MPI in world {world}"),
                 // A look finds the libraries of the first world's processes.

@@ -39,6 +39,7 @@ use rlaunch_core::events::{JobNews, Record, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::NodeId;
+use rlaunch_core::job::slices::SliceNews;
 use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::place::{Node, Placement};
@@ -310,7 +311,7 @@ impl Edges {
         for found in self.discover.poll(cx) {
             self.events.push_back(match found {
                 discover::Found::Hosts(hosts) => JobEvent::Discovered(hosts),
-                discover::Found::Fault(why) => JobEvent::Found(JobNews::DiscoverFailed { why }),
+                discover::Found::Fault(why) => JobEvent::Found(JobNews::Slices(SliceNews::DiscoverFailed { why })),
             });
         }
     }

@@ -1,6 +1,6 @@
 //! The steps of a job as diagnostics, for a user who watches a launch (`-vv`): the records of the event log, in words.
 
-use crate::view::{notices, phrases};
+use crate::view::phrases;
 use rlaunch_core::events::{Cause, JobStart, Record, What};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::signal::Signal;
@@ -51,7 +51,7 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
         What::SinkLost { std, errno, .. } => debug!("our {} is lost: errno {errno:?}", phrases::std(*std)),
         What::WorldStart(line) => debug!("world {} begins: {} programs", line.group, line.apps.len()),
         What::News(news) => debug!("{news:?}"),
-        What::NodeNews { node, news } => debug!("{}", notices::node_diagnostic(news, host(node))),
+        What::NodeNews { node, news } => debug!("{}: {news:?}", host(node)),
         // It is made where the log is written, and never comes here.
         What::LogLost { records } => debug!("{records} records are missing in the event log"),
         What::OutputEnd { lost, .. } => debug!("all output is written, {lost} bytes are lost"),

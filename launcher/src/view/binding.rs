@@ -2,22 +2,21 @@
 
 use super::Tone;
 use super::log_view::Line;
-use rlaunch_core::bind::Unbound;
+use rlaunch_core::bind::{BindingNews, Unbound};
 use rlaunch_core::id::Rank;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::topology::Level;
-use rlaunch_core::wire::node_news::NodeNews;
 
-/// The line of a fact about binding. `None`: the fact is about something else.
-pub(super) fn news(news: &NodeNews, host: &OsBytes) -> Option<Line> {
+/// The line of a fact, and the least verbose tone in which it is printed. Ranks that share CPUs are named once: the note is much the same on
+/// other hosts.
+pub(super) fn news(news: &BindingNews, host: &OsBytes, shared_cpus: &mut bool) -> Line {
+    let mut once = || if std::mem::replace(shared_cpus, true) { Tone::Verbose } else { Tone::Normal };
     match news {
-        NodeNews::RankBound { rank, bound, cpus, cores, numa } => {
-            let line = format!("rank {rank} on {host}: {}", cpus_of(*bound, cpus, cores, numa));
-            Some((Tone::Quiet, line))
+        BindingNews::RankBound { rank, bound, cpus, cores, numa } => {
+            (Tone::Quiet, format!("rank {rank} on {host}: {}", cpus_of(*bound, cpus, cores, numa)))
         }
-        NodeNews::NotBound(unbound) => Some((Tone::Normal, not_bound(*unbound, host))),
-        NodeNews::OneCpu { ranks, cpu, online } => Some((Tone::Normal, one_cpu(*ranks, *cpu, *online, host))),
-        _ => None,
+        BindingNews::NotBound(unbound) => (once(), not_bound(*unbound, host)),
+        BindingNews::OneCpu { ranks, cpu, online } => (once(), one_cpu(*ranks, *cpu, *online, host)),
     }
 }
 

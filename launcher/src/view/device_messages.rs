@@ -4,13 +4,13 @@ use super::host_messages::{Said, list};
 use super::log_view::Line;
 use super::report::host;
 use super::{Tone, phrases};
+use rlaunch_core::guard::DeviceNews;
 use rlaunch_core::guard::devices::{DeviceHolder, Kept, LockFound, OddFile};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::{Became, Report};
 use rlaunch_core::shell::quoted;
 use rlaunch_core::time::Span;
-use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::NodeRefusal;
 
 /// Whether both refusals are about devices: they share a table.
@@ -185,22 +185,22 @@ fn long(span: Span) -> String {
     }
 }
 
-/// The line of a fact about devices. `cleans`: the user has asked for it.
-pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line> {
+/// The line of a fact, and the least verbose tone in which it is printed. `cleans`: the user has asked for it.
+pub(super) fn news(news: &DeviceNews, host: &OsBytes, cleans: bool) -> Line {
     match news {
-        NodeNews::HolderEnded { devices, pid, user, command, killed } => {
+        DeviceNews::HolderEnded { devices, pid, user, command, killed } => {
             let how = if *killed { "killed" } else { "ended" };
-            Some((Tone::Normal, format!("{how} process {pid} of {user} on {host}, which held {devices}: {command}")))
+            (Tone::Normal, format!("{how} process {pid} of {user} on {host}, which held {devices}: {command}"))
         }
-        NodeNews::LockFile { path, found: LockFound::Locked { pid }, user, command } if !user.is_empty() => {
-            Some((Tone::Normal, format!("{path} on {host} is locked by process {pid} of {user}: {command}")))
+        DeviceNews::LockFile { path, found: LockFound::Locked { pid }, user, command } if !user.is_empty() => {
+            (Tone::Normal, format!("{path} on {host} is locked by process {pid} of {user}: {command}"))
         }
-        NodeNews::LockFile { path, found, .. } => Some(lock_file(path, *found, host, cleans)),
-        NodeNews::DeviceHeld(DeviceHolder { devices, pid, user, command, kept: Kept::Ending, .. }) => {
+        DeviceNews::LockFile { path, found, .. } => lock_file(path, *found, host, cleans),
+        DeviceNews::Held(DeviceHolder { devices, pid, user, command, kept: Kept::Ending, .. }) => {
             let line = format!("waiting for {host} to free {devices} (process {pid} of {user}: {command})");
-            Some((Tone::Normal, line))
+            (Tone::Normal, line)
         }
-        NodeNews::DeviceHeld(holder) => {
+        DeviceNews::Held(holder) => {
             let DeviceHolder { devices, pid, user, command, state, wchan, kept, .. } = holder;
             let state = format!("state {}{}", char::from(*state), waits(wchan));
             let held = if *kept == Kept::Unsure {
@@ -208,9 +208,8 @@ pub(super) fn news(news: &NodeNews, host: &OsBytes, cleans: bool) -> Option<Line
             } else {
                 format!("process {pid} of {user} on {host} still holds {devices} ({state}): {command}")
             };
-            Some((Tone::Quiet, held))
+            (Tone::Quiet, held)
         }
-        _ => None,
     }
 }
 

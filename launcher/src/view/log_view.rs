@@ -143,7 +143,7 @@ impl LogView {
             (around.has_stderr, around.cleans) = (self.has_stderr(report), self.reported.cleans);
             let is_shown = report::is_shown(report, self.tone, self.terminal);
             let report = if is_shown { report::render(report, &around) } else { String::new() };
-            return phrases::short_lines(self.reported.repeated_help(self.tone) + &report);
+            return phrases::short_lines(self.reported.mpi.repeated_help(self.tone) + &report);
         }
         let lines = self.lines(record, by);
         let shown = lines.into_iter().filter(|(least, _)| self.tone >= *least);

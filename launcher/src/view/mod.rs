@@ -8,7 +8,6 @@ mod device_messages;
 pub(crate) mod hook_messages;
 mod host_messages;
 mod launch;
-mod limit;
 pub(crate) mod log_view;
 mod lost;
 pub(crate) mod map;
@@ -23,6 +22,7 @@ mod remark;
 pub(crate) mod report;
 mod round_messages;
 mod slice_messages;
+mod store_messages;
 pub(crate) mod timeline;
 
 /// How much rlaunch says.

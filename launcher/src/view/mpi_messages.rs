@@ -1,14 +1,62 @@
 //! Messages about ranks of MPI programs.
 
-use super::phrases;
+use super::log_view::{Line, Names};
+use super::{Tone, phrases};
 use rlaunch_core::id::{NodeId, Rank};
-use rlaunch_core::mpi::PATIENCE;
+use rlaunch_core::mpi::{MpiNews, PATIENCE};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::report::{RankLine, Report};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Facts of which the user knows.
+#[derive(Debug, Default)]
+pub(super) struct Reported {
+    /// By file and topic, how many times a help message of Open MPI came again.
+    help: BTreeMap<(OsBytes, OsBytes), u32>,
+    /// Ranks that ended in the middle of MPI: the number of restarts before, and the group.
+    unfinished: BTreeSet<(usize, OsBytes)>,
+    /// A rank waits for a name of MPI: those of other ranks are much the same.
+    lookup_waits: bool,
+}
+
+impl Reported {
+    /// Help messages that were sent again: lines before the end of the job.
+    pub(super) fn repeated_help(&self, tone: Tone) -> String {
+        let shown = self.help.iter().filter(|_| tone >= Tone::Normal);
+        shown.map(|((file, topic), count)| help(*count, file, topic)).collect()
+    }
+}
+
+/// The line of a fact, and the least verbose tone in which it is printed. `None`: only the log has it.
+pub(super) fn news(node: NodeId, news: &MpiNews, names: &Names, reported: &mut Reported) -> Option<Line> {
+    match news {
+        MpiNews::Used { .. } | MpiNews::Loaded { .. } => None,
+        MpiNews::Waits { waiting, missing, apart } => {
+            Some((Tone::Normal, waits([waiting, missing, apart], |rank| names.has_exited(rank))))
+        }
+        MpiNews::LookupWaits { rank, name } => {
+            let is_first = !std::mem::replace(&mut reported.lookup_waits, true);
+            let tone = if is_first { Tone::Normal } else { Tone::Verbose };
+            Some((tone, lookup_waits(*rank, name)))
+        }
+        MpiNews::Unfinished { rank, pid } => {
+            let report = names.report();
+            let found = unfinished_rank(report, node, *rank, *pid);
+            let world = report.in_group(found).map_or(OsBytes::default(), |(group, _)| group.into());
+            let is_first = reported.unfinished.insert((report.restarts.len(), world));
+            is_first.then(|| (Tone::Quiet, unfinished(report, found)))
+        }
+        MpiNews::Help { count, file, topic } => {
+            let all = reported.help.entry((file.clone(), topic.clone())).or_default();
+            *all = all.saturating_add(*count);
+            None
+        }
+    }
+}
 
 /// Ranks that wait in `MPI_Init` for ranks that have not come, and those of them that have another library: ranges of all.
-pub(super) fn waits(ranges: [&[(u32, u32)]; 3], has_exited: impl Fn(Rank) -> bool) -> String {
+fn waits(ranges: [&[(u32, u32)]; 3], has_exited: impl Fn(Rank) -> bool) -> String {
     let [waiting, missing, apart] = ranges.map(RankSet::of);
     let all = missing.ranges().flat_map(|(first, last)| first..=last).map(Rank::new);
     let exited: RankSet = all.filter(|rank| has_exited(*rank)).collect();
@@ -33,7 +81,7 @@ pub(super) fn waits(ranges: [&[(u32, u32)]; 3], has_exited: impl Fn(Rank) -> boo
 }
 
 /// A rank has waited long for a name that no rank of the job has published.
-pub(super) fn lookup_waits(rank: Rank, name: &OsBytes) -> String {
+fn lookup_waits(rank: Rank, name: &OsBytes) -> String {
     let after = phrases::wait(PATIENCE);
     format!(
         "rank {rank} waits for the port or name {name}: no rank of this job has published it after {after}\n  \
@@ -47,7 +95,7 @@ fn ranks(set: &RankSet) -> String {
 }
 
 /// A rank of the job that has exited with 0 in the middle of MPI. It has this number in its world, and ran on this host as this process.
-pub(super) fn unfinished_rank(report: &Report, node: NodeId, rank: Rank, pid: u32) -> Rank {
+fn unfinished_rank(report: &Report, node: NodeId, rank: Rank, pid: u32) -> Rank {
     let is_meant = |(found, line): &(Rank, &RankLine)| {
         let number = report.in_group(*found).map_or(*found, |(_, number)| number);
         number == rank && line.node == node && line.started.is_some_and(|(started, _)| started == pid)
@@ -56,7 +104,7 @@ pub(super) fn unfinished_rank(report: &Report, node: NodeId, rank: Rank, pid: u3
 }
 
 /// The line about it.
-pub(super) fn unfinished(report: &Report, found: Rank) -> String {
+fn unfinished(report: &Report, found: Rank) -> String {
     let rank = phrases::named_ranks(report, &[found]);
     format!(
         "{rank} exited after MPI_Init and before MPI_Finalize\n  try     MPI_Finalize in every rank; this counts as exit 1"
@@ -64,7 +112,7 @@ pub(super) fn unfinished(report: &Report, found: Rank) -> String {
 }
 
 /// Ranks have sent a help message of Open MPI again: a line.
-pub(super) fn help(count: u32, file: &OsBytes, topic: &OsBytes) -> String {
+fn help(count: u32, file: &OsBytes, topic: &OsBytes) -> String {
     let times = phrases::count(u64::from(count), "more time");
     format!("rlaunch: Open MPI sent the help message {file} / {topic} {times}\n")
 }

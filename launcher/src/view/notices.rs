@@ -2,13 +2,12 @@
 
 use super::log_view::{Line, Names};
 use super::{
-    Tone, binding, carrier_messages, device_messages, host_messages, limit, lost, mpi_messages, phrases, preemption,
-    slice_messages,
+    Tone, binding, carrier_messages, device_messages, host_messages, lost, mpi_messages, phrases, preemption,
+    slice_messages, store_messages,
 };
 use rlaunch_core::bootstrap::CarrierKind;
 use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, RestartCause, SinkEnd, What, WorldLine};
 use rlaunch_core::id::{NodeId, Rank, Std};
-use rlaunch_core::node::UNUSED;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::report::Report;
 use rlaunch_core::signal::Signal;
@@ -16,10 +15,8 @@ use rlaunch_core::spec::OnFailure;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::travel::Lowered;
-use rlaunch_core::wire::limit::Limit;
 use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::Hello;
-use std::collections::{BTreeMap, BTreeSet};
 
 /// The sender of a signal that rlaunch got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,18 +30,10 @@ pub(crate) enum By {
 /// Facts of which the user knows, and that are reported once.
 #[derive(Debug, Default)]
 pub(super) struct Reported {
-    /// Limits of the store.
-    limits: BTreeSet<Limit>,
-    /// No rank had connected to the store.
-    store_unused: bool,
+    store: store_messages::Reported,
+    pub(super) mpi: mpi_messages::Reported,
     /// Whether the note about CPUs that ranks share was printed: it is much the same on other hosts.
     shared_cpus: bool,
-    /// By file and topic, how many times a help message of Open MPI came again.
-    help: BTreeMap<(OsBytes, OsBytes), u32>,
-    /// Ranks that ended in the middle of MPI: the number of restarts before, and the group.
-    unfinished: BTreeSet<(usize, OsBytes)>,
-    /// A rank waits for a name of MPI: those of other ranks are much the same.
-    lookup_waits: bool,
     /// A world had more ranks than there were free slots.
     crowded: bool,
     /// Processes that ranks had left running were named: those of other hosts are much the same.
@@ -53,14 +42,6 @@ pub(super) struct Reported {
     pub(super) lead_has_more: bool,
     /// The user has asked for files to be removed (`rlaunch clean`).
     pub(super) cleans: bool,
-}
-
-impl Reported {
-    /// Help messages that were sent again: lines before the end of the job.
-    pub(super) fn repeated_help(&self, tone: Tone) -> String {
-        let shown = self.help.iter().filter(|_| tone >= Tone::Normal);
-        shown.map(|((file, topic), count)| mpi_messages::help(*count, file, topic)).collect()
-    }
 }
 
 /// The last words of an ssh or srun of one host that ended before the job did.
@@ -130,13 +111,7 @@ pub(super) fn news(news: &JobNews, names: &Names) -> Line {
         JobNews::MpiApart { ranks, library, is_served } => {
             (Tone::Quiet, mpi_messages::apart(*ranks, library, *is_served))
         }
-        JobNews::SlicesAwaited { wanted, up, within } => slice_messages::awaited(*wanted, *up, *within),
-        JobNews::SliceMissing { slice, node, why } => slice_messages::missing(slice, *node, why, names),
-        JobNews::SlicesLarger { size, running, restarts } => slice_messages::larger(*size, *running, *restarts),
-        JobNews::SliceFound { slice, hosts, .. } => slice_messages::found(slice, hosts),
-        JobNews::SliceIgnored { slice, why } => slice_messages::ignored(slice, *why),
-        JobNews::HostBack { node } => (Tone::Normal, format!("--discover prints {} again", names.short(*node))),
-        JobNews::DiscoverFailed { why } => slice_messages::undiscovered(why),
+        JobNews::Slices(news) => slice_messages::news(news, names),
         JobNews::PoolLost { pool } => {
             (Tone::Quiet, format!("the pool {pool} is gone, and its connections to the hosts with it"))
         }
@@ -155,66 +130,17 @@ pub(super) fn node_news(
     reported: &mut Reported,
 ) -> Option<Line> {
     match news {
-        NodeNews::StoreUnused { at } => {
-            let is_first = !core::mem::replace(&mut reported.store_unused, true);
-            let tone = if names.may_use_store() { Tone::Normal } else { Tone::Verbose };
-            is_first.then(|| (tone, store_unused(at, names.port_of_arguments())))
-        }
-        NodeNews::StoreForeign { from } => Some((Tone::Normal, store_foreign(from))),
-        NodeNews::StoreRefused { .. } => None,
-        NodeNews::StoreLimit { met, count: _ } => {
-            let is_first = reported.limits.insert(met.limit);
-            is_first.then(|| (Tone::Quiet, limit::met(host, met)))
-        }
+        NodeNews::Store(news) => store_messages::news(news, host, names, &mut reported.store),
         NodeNews::FileFailed { errno, path } => Some((Tone::Quiet, file_failed(path, host, *errno))),
-        NodeNews::NotBound(_) | NodeNews::OneCpu { .. } => {
-            let is_first = !core::mem::replace(&mut reported.shared_cpus, true);
-            binding::news(news, host).map(|(tone, line)| if is_first { (tone, line) } else { (Tone::Verbose, line) })
-        }
-        NodeNews::RankBound { .. } => binding::news(news, host),
+        NodeNews::Binding(news) => Some(binding::news(news, host, &mut reported.shared_cpus)),
         NodeNews::WarningNote(note) => Some(preemption::note(host, note)),
-        NodeNews::HolderEnded { .. } | NodeNews::LockFile { .. } | NodeNews::DeviceHeld(_) => {
-            device_messages::news(news, host, reported.cleans)
-        }
+        NodeNews::Devices(news) => Some(device_messages::news(news, host, reported.cleans)),
         NodeNews::LeftEnded { count, pid, comm } => {
             let is_first = !core::mem::replace(&mut reported.left_ended, true);
             let tone = if is_first { Tone::Normal } else { Tone::Verbose };
             Some((tone, left_ended(host, *count, *pid, comm)))
         }
-        NodeNews::MpiUsed { .. } | NodeNews::MpiLoaded { .. } => None,
-        NodeNews::MpiWaits { waiting, missing, apart } => {
-            Some((Tone::Normal, mpi_messages::waits([waiting, missing, apart], |rank| names.has_exited(rank))))
-        }
-        NodeNews::MpiLookupWaits { rank, name } => {
-            let is_first = !core::mem::replace(&mut reported.lookup_waits, true);
-            let tone = if is_first { Tone::Normal } else { Tone::Verbose };
-            Some((tone, mpi_messages::lookup_waits(*rank, name)))
-        }
-        NodeNews::MpiUnfinished { rank, pid } => {
-            let report = names.report();
-            let found = mpi_messages::unfinished_rank(report, node, *rank, *pid);
-            let world = report.in_group(found).map_or(OsBytes::default(), |(group, _)| group.into());
-            let is_first = reported.unfinished.insert((report.restarts.len(), world));
-            is_first.then(|| (Tone::Quiet, mpi_messages::unfinished(report, found)))
-        }
-        NodeNews::MpiHelp { count, file, topic } => {
-            let all = reported.help.entry((file.clone(), topic.clone())).or_default();
-            *all = all.saturating_add(*count);
-            None
-        }
-    }
-}
-
-/// The same fact among the diagnostics (`-vv`).
-pub(crate) fn node_diagnostic(news: &NodeNews, host: &str) -> String {
-    match news {
-        NodeNews::StoreUnused { .. } | NodeNews::StoreForeign { .. } => format!("{host}: {news:?}"),
-        NodeNews::StoreRefused { from, count } => {
-            format!("{count} connections to the store are not the job's, the last from {from}")
-        }
-        NodeNews::StoreLimit { met, count } => format!("{count} connections to the store have met a limit: {met:?}"),
-        NodeNews::FileFailed { errno, path } => format!("{path} on {host} cannot be written: errno {errno}"),
-        _ => format!("{host}: {news:?}"),
+        NodeNews::Mpi(news) => mpi_messages::news(node, news, names, &mut reported.mpi),
     }
 }
 
@@ -236,28 +162,11 @@ fn store_left(addr: &OsBytes) -> String {
     format!("MASTER_ADDR {addr} is no address of rank 0's host; rank 0 holds the TCPStore itself")
 }
 
-fn store_foreign(from: &OsBytes) -> String {
-    format!(
-        "refused a connection to the store from {from}: no host of the job has that address\n  \
-         try     --master-store rank0 or --store-guard off, if NAT translates addresses between hosts"
-    )
-}
-
 fn left_ended(host: &OsBytes, count: u32, pid: u32, comm: &OsBytes) -> String {
     match count {
         1 => format!("ended a process on {host} that a rank had left running: {comm}, pid {pid}"),
         _ => format!("ended {count} processes on {host} that ranks had left running; the first: {comm}, pid {pid}"),
     }
-}
-
-/// `port`: another, which the program's arguments name.
-fn store_unused(at: &OsBytes, port: Option<u16>) -> String {
-    let within = phrases::wait(UNUSED);
-    let own =
-        port.map_or_else(|| "opens a store of its own".to_owned(), |port| format!("meets at port {port} instead"));
-    format!(
-        "no rank has connected to the TCPStore at {at} within {within}\n  try     --master-store rank0, if the program {own}"
-    )
 }
 
 /// Ranks of a world that was started meanwhile have no slots of their own. A program may start many such worlds.

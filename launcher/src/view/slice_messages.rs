@@ -6,13 +6,26 @@ use rlaunch_core::discover::{DiscoverFault, Ignored, MOST, WITHIN};
 use rlaunch_core::events::SlicesTaken;
 use rlaunch_core::hostlist::fold;
 use rlaunch_core::id::NodeId;
-use rlaunch_core::job::slices::Obstacle;
+use rlaunch_core::job::slices::{Obstacle, SliceNews};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::Report;
 use rlaunch_core::time::Span;
 
 /// Most names of slices in a line.
 const NAMED: usize = 8;
+
+/// The line of a fact, and the least verbose tone in which it is printed.
+pub(super) fn news(news: &SliceNews, names: &Names) -> Line {
+    match news {
+        SliceNews::Awaited { wanted, up, within } => awaited(*wanted, *up, *within),
+        SliceNews::Missing { slice, node, why } => missing(slice, *node, why, names),
+        SliceNews::Larger { size, running, restarts } => larger(*size, *running, *restarts),
+        SliceNews::Found { slice, hosts, .. } => found(slice, hosts),
+        SliceNews::Ignored { slice, why } => ignored(slice, *why),
+        SliceNews::HostBack { node } => (Tone::Normal, format!("--discover prints {} again", names.short(*node))),
+        SliceNews::DiscoverFailed { why } => undiscovered(why),
+    }
+}
 
 /// Ranks start on these slices.
 pub(super) fn taken(taken: &SlicesTaken) -> Line {
@@ -37,14 +50,14 @@ fn names(slices: &[OsBytes]) -> String {
 }
 
 /// Slices are waited for.
-pub(super) fn awaited(wanted: u32, up: u32, within: Span) -> Line {
+fn awaited(wanted: u32, up: u32, within: Span) -> Line {
     let are = if up == 1 { "is" } else { "are" };
     let wanted = phrases::count(wanted.into(), "slice");
     (Tone::Quiet, format!("waiting up to {} for {wanted}: {up} {are} up", phrases::wait(within)))
 }
 
 /// More slices are up than the job runs on.
-pub(super) fn larger(size: u32, running: u32, restarts: bool) -> Line {
+fn larger(size: u32, running: u32, restarts: bool) -> Line {
     let what = match restarts {
         false => format!("the next start of ranks takes {size}"),
         true => "all ranks are ended, to start on more".into(),
@@ -53,13 +66,13 @@ pub(super) fn larger(size: u32, running: u32, restarts: bool) -> Line {
 }
 
 /// The command of `--discover` prints a new slice.
-pub(super) fn found(slice: &OsBytes, hosts: &[OsBytes]) -> Line {
+fn found(slice: &OsBytes, hosts: &[OsBytes]) -> Line {
     let all: Vec<String> = hosts.iter().map(OsBytes::to_string).collect();
     (Tone::Normal, format!("--discover prints the new slice {slice}: {}", fold(all.iter().map(String::as_str))))
 }
 
 /// The command of `--discover` prints a slice that cannot be used.
-pub(super) fn ignored(slice: &OsBytes, why: Ignored) -> Line {
+fn ignored(slice: &OsBytes, why: Ignored) -> Line {
     let why = match why {
         Ignored::Hosts { has, of } => {
             format!("it has {}, and the other slices have {of}", phrases::count(has.into(), "host"))
@@ -72,7 +85,7 @@ pub(super) fn ignored(slice: &OsBytes, why: Ignored) -> Line {
 }
 
 /// The command of `--discover` prints no list of hosts.
-pub(super) fn undiscovered(why: &DiscoverFault) -> Line {
+fn undiscovered(why: &DiscoverFault) -> Line {
     let why = match why {
         DiscoverFault::Unstarted { errno } => format!("it cannot be started: {}", phrases::errno(*errno)),
         DiscoverFault::Failed(status) => format!("{status}"),
@@ -84,7 +97,7 @@ pub(super) fn undiscovered(why: &DiscoverFault) -> Line {
 }
 
 /// A slice for the lack of which the job ends.
-pub(super) fn missing(slice: &OsBytes, node: NodeId, why: &Obstacle, names: &Names) -> Line {
+fn missing(slice: &OsBytes, node: NodeId, why: &Obstacle, names: &Names) -> Line {
     (Tone::Quiet, format!("slice {slice} is missing: {}", obstacle(names.report(), node, why)))
 }
 

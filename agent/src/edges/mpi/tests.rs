@@ -5,10 +5,9 @@ use super::*;
 use crate::{AgentSetup, Edge};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::listener::tcpstore::Peer;
-use rlaunch_core::mpi::{HostRanks, MAX_UNREAD};
+use rlaunch_core::mpi::{HostRanks, MAX_UNREAD, MpiNews, MpiWire};
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::time::Span;
-use rlaunch_core::wire::node_news::MpiWire;
 use rlaunch_sys::facts::host;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -172,7 +171,9 @@ fn rank_that_exits_with_0_before_finalize_has_failed_and_is_reported() {
     assert!(rig.edges.events.is_empty());
     assert_eq!(status(&mut rig.edges, (FIRST, rank), Status::Exited(0)), Status::Exited(1));
     let event = rig.edges.events.pop_back();
-    assert!(matches!(event, Some(NodeEvent::News(NodeNews::MpiUnfinished { rank: found, .. })) if found == rank));
+    assert!(
+        matches!(event, Some(NodeEvent::News(NodeNews::Mpi(MpiNews::Unfinished { rank: found, .. }))) if found == rank)
+    );
 }
 
 #[test]
@@ -191,7 +192,7 @@ fn rank_that_has_used_mpi_takes_part_in_no_rounds() {
     let (_client, _far) = rig.client(1);
     assert_eq!(register(&mut rig.edges, Rank::new(0)), Err(USES_MPI));
     let news = std::mem::take(&mut rig.listener().news);
-    assert!(matches!(news.as_slice(), [NodeNews::MpiUsed { wire: MpiWire::Pmi1 }]), "{news:?}");
+    assert!(matches!(news.as_slice(), [NodeNews::Mpi(MpiNews::Used { wire: MpiWire::Pmi1 })]), "{news:?}");
 }
 
 const SPAWN: &[u8] = b"mcmd=spawn\nnprocs=1\nexecname=/bin/true\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";

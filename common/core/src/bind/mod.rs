@@ -6,11 +6,13 @@
 mod beside;
 mod bind_error;
 mod near;
+mod news;
 mod shares;
 #[cfg(test)]
 mod tests;
 
 pub use bind_error::BindError;
+pub use news::BindingNews;
 
 use crate::cpu_set::CpuSet;
 use crate::id::NodeId;

@@ -4,9 +4,8 @@
 use super::{Cause, Lost};
 use crate::allocation::Scheduler;
 use crate::bootstrap::CarrierNews;
-use crate::discover::{DiscoverFault, Ignored};
 use crate::id::{NodeId, Rank};
-use crate::job::slices::Obstacle;
+use crate::job::slices::SliceNews;
 use crate::json;
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
@@ -15,9 +14,8 @@ use crate::time::Span;
 use crate::tpu::SliceError;
 use crate::travel::Lowered;
 use crate::warnings::{Response, WarningSource};
-use alloc::boxed::Box;
 use alloc::vec::Vec;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// A fact about a job that was found or decided by the launcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -169,67 +167,9 @@ pub enum JobNews {
         #[serde(rename = "served")]
         is_served: bool,
     },
-    /// Slices are waited for, because too few are up.
-    #[serde(rename = "slices.awaited")]
-    SlicesAwaited {
-        /// The number that is waited for.
-        wanted: u32,
-        /// The number that is up.
-        up: u32,
-        /// Until fewer are taken.
-        within: Span,
-    },
-    /// A slice is not up, and the job ends for the lack of slices.
-    #[serde(rename = "slice.missing")]
-    SliceMissing {
-        /// Its name.
-        slice: OsBytes,
-        /// A host of it that is not ready.
-        node: NodeId,
-        /// Why.
-        #[serde(serialize_with = "word_of")]
-        why: Box<Obstacle>,
-    },
-    /// More slices are up than the job runs on.
-    #[serde(rename = "slices.larger")]
-    SlicesLarger {
-        /// The larger valid size.
-        size: u32,
-        /// The size of the job.
-        running: u32,
-        /// Ranks are started again for it (`--grow now`).
-        restarts: bool,
-    },
-    /// The command of `--discover` prints a slice that is new.
-    #[serde(rename = "slice.found")]
-    SliceFound {
-        /// Its name.
-        slice: OsBytes,
-        /// Its hosts.
-        nodes: Vec<NodeId>,
-        /// Their names.
-        hosts: Vec<OsBytes>,
-    },
-    /// The command of `--discover` prints a slice that the job cannot use.
-    #[serde(rename = "slice.ignored")]
-    SliceIgnored {
-        /// Its name.
-        slice: OsBytes,
-        /// Why.
-        why: Ignored,
-    },
-    /// The command of `--discover` prints a host again.
-    #[serde(rename = "host.back")]
-    HostBack {
-        /// The host.
-        node: NodeId,
-    },
-    /// The command of `--discover` has printed no list of hosts: the last one stays.
-    #[serde(rename = "discover.failed")]
-    DiscoverFailed {
-        /// Why.
-        why: DiscoverFault,
-    },
+    /// A fact about the slices of the job, or about `--discover`.
+    #[serde(rename = "")]
+    Slices(SliceNews),
     /// The pool of the job has ended, and its connections to the hosts with it.
     #[serde(rename = "pool.lost")]
     PoolLost {
@@ -282,9 +222,4 @@ pub enum NoRestart {
         #[serde(serialize_with = "json::text")]
         reason: SliceError,
     },
-}
-
-/// Why a slice cannot be used, in a word.
-fn word_of<S: Serializer>(why: &Obstacle, serializer: S) -> Result<S::Ok, S::Error> {
-    why.word().serialize(serializer)
 }

@@ -1,6 +1,7 @@
 //! Whether the ranks of an MPI program were connected: without that each of them is a program of its own, and the result is wrong.
 
 use crate::events::{Cause, JobNews, What};
+use crate::mpi::MpiNews;
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::spec::JobSpec;
@@ -22,8 +23,8 @@ impl MpiUse {
     }
 
     pub(super) fn on_news(&mut self, news: &NodeNews) {
-        self.is_used |= matches!(news, NodeNews::MpiUsed { .. });
-        if let NodeNews::MpiLoaded { library } = news {
+        self.is_used |= matches!(news, NodeNews::Mpi(MpiNews::Used { .. }));
+        if let NodeNews::Mpi(MpiNews::Loaded { library }) = news {
             self.library = library.clone();
         }
     }
@@ -45,9 +46,9 @@ impl MpiUse {
 mod tests {
     use super::*;
     use crate::id::{JobId, Rank};
+    use crate::mpi::MpiWire;
     use crate::signal::Signal;
     use crate::status::Status;
-    use crate::wire::node_news::MpiWire;
     use alloc::vec::Vec;
 
     fn spec(library: &str, mpi: bool) -> JobSpec {
@@ -63,7 +64,7 @@ mod tests {
         let [one, four] = [1, 4].map(|ranks| Placement::here("here", [ranks]));
         let mut unused = MpiUse::new(&spec("mpi4py", true));
         assert_eq!(unused.report(&Cause::Success, &four), None, "no rank has loaded a library");
-        unused.on_news(&NodeNews::MpiLoaded { library: "libmpi.so.12".into() });
+        unused.on_news(&NodeNews::Mpi(MpiNews::Loaded { library: "libmpi.so.12".into() }));
         let apart = |library: &str, is_served| {
             Some(What::News(JobNews::MpiApart { ranks: 4, library: library.into(), is_served }))
         };
@@ -73,7 +74,7 @@ mod tests {
             assert_eq!(unused.report(&Cause::Rank { rank: Rank::new(0), status }, &four), None, "{status:?}");
         }
         assert_eq!(unused.report(&Cause::Signal(Signal::INT), &four), None);
-        unused.on_news(&NodeNews::MpiUsed { wire: MpiWire::Pmix });
+        unused.on_news(&NodeNews::Mpi(MpiNews::Used { wire: MpiWire::Pmix }));
         assert_eq!(unused.report(&Cause::Success, &four), None);
         assert_eq!(MpiUse::new(&spec("mpi4py", false)).report(&Cause::Success, &four), apart("mpi4py", false));
     }

@@ -7,10 +7,10 @@ use super::fences::Waiter;
 use super::remote::{PREFIX, Pending};
 use super::{Action, Cx, pmix};
 use crate::id::Rank;
+use crate::mpi::MpiNews;
 use crate::os_bytes::OsBytes;
 use crate::store::Ask;
 use crate::wire::frozen::client::Reply;
-use crate::wire::node_news::NodeNews;
 use crate::wire::pmix::{HelpName, status};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -116,9 +116,9 @@ impl HelpMessages {
     }
 
     /// The messages that came again since the last report.
-    pub(super) fn report(&mut self) -> Vec<NodeNews> {
+    pub(super) fn report(&mut self) -> Vec<MpiNews> {
         let repeated = self.met.iter_mut().filter(|(_, met)| met.repeats > 0);
-        let news = |((file, topic), met): (&Name, &mut Met)| NodeNews::MpiHelp {
+        let news = |((file, topic), met): (&Name, &mut Met)| MpiNews::Help {
             count: core::mem::take(&mut met.repeats),
             file: OsBytes::from(file.as_slice()),
             topic: OsBytes::from(topic.as_slice()),

@@ -7,11 +7,11 @@ use super::remote::{PREFIX, Pending, Remote};
 use super::{Action, Layout, Reach};
 use crate::id::Rank;
 use crate::machine::earliest_of;
+use crate::mpi::{MpiNews, MpiWire};
 use crate::rank_set::RankSet;
 use crate::store::Ask;
 use crate::time::{Mono, Span};
 use crate::wire::codec::{append, decode_borrowed};
-use crate::wire::node_news::{MpiWire, NodeNews};
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
@@ -198,7 +198,7 @@ impl InitWait {
         let first = waiting.ranges().next().map(|(first, _)| first);
         if first.is_some_and(|first| layout.is_here(first)) {
             let [waiting, missing, apart] = [waiting, missing, apart].map(|ranks| ranks.ranges().collect());
-            out.push_back(Action::News(NodeNews::MpiWaits { waiting, missing, apart }));
+            out.push_back(Action::News(MpiNews::Waits { waiting, missing, apart }));
         }
     }
 }

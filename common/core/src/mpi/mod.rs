@@ -10,6 +10,7 @@ mod job_data;
 mod layout;
 mod looks;
 mod names;
+mod news;
 mod origin;
 mod pmi1;
 mod pmix;
@@ -23,6 +24,7 @@ pub use help::Name as HelpName;
 pub use init_wait::PATIENCE;
 pub(crate) use layout::is_this_host;
 pub use layout::{HostRanks, Layout};
+pub use news::{MpiNews, MpiWire};
 use origin::Origin;
 
 use crate::id::{ClientId, Rank};
@@ -32,7 +34,6 @@ use crate::rank_set::RankSet;
 use crate::store::Table;
 use crate::time::Mono;
 use crate::wire::frozen::client::Reply;
-use crate::wire::node_news::{MpiWire, NodeNews};
 use crate::wire::pmi1::Malformed as BadLine;
 use crate::wire::pmix::{Hello, Malformed as BadMessage};
 use alloc::collections::VecDeque;
@@ -136,7 +137,7 @@ pub enum Action {
         text: Vec<u8>,
     },
     /// A fact for the launcher.
-    News(NodeNews),
+    News(MpiNews),
     /// Look for an MPI library that a rank of this host has loaded; answered by [`Mpi::loaded`] if there is one.
     Look,
     /// A library of this rank has words for the user.
@@ -319,7 +320,7 @@ impl Mpi {
         if let Some(wire) = session.wire().filter(|_| !*is_used) {
             *is_used = true;
             looks.end();
-            out.push_back(Action::News(NodeNews::MpiUsed { wire }));
+            out.push_back(Action::News(MpiNews::Used { wire }));
         }
         Ok(used)
     }
@@ -381,7 +382,7 @@ impl Mpi {
     }
 
     /// Help messages of Open MPI that were not shown again, since the last call.
-    pub fn repeated_help(&mut self) -> Vec<NodeNews> {
+    pub fn repeated_help(&mut self) -> Vec<MpiNews> {
         self.messages.help.report()
     }
 
@@ -412,7 +413,7 @@ impl Mpi {
     pub fn loaded(&mut self, library: OsBytes) {
         if !self.is_used {
             self.looks.end();
-            self.out.push_back(Action::News(NodeNews::MpiLoaded { library }));
+            self.out.push_back(Action::News(MpiNews::Loaded { library }));
         }
     }
 

@@ -6,11 +6,11 @@ use super::pmix::{reply, send};
 use super::remote::{PREFIX, Pending};
 use super::{Action, Cx};
 use crate::id::{ClientId, Rank};
+use crate::mpi::MpiNews;
 use crate::os_bytes::OsBytes;
 use crate::store::{Ask, Expected};
 use crate::wire::codec::{append, decode_borrowed};
 use crate::wire::frozen::client::{Code, Refused, Reply as Stored};
-use crate::wire::node_news::NodeNews;
 use crate::wire::pmi1::{LIMITS, NameRequest, Reply};
 use crate::wire::pmix::{Proc, RawValue, Writer, status};
 use alloc::vec::Vec;
@@ -186,7 +186,7 @@ impl Taking {
             let names = self.keys.iter().take(SHOWN).filter_map(|key| key.get(key_of(b"x", b"").len()..));
             let names: Vec<&[u8]> = names.collect();
             let name = OsBytes::new(names.join(&b", "[..]));
-            cx.out.push_back(Action::News(NodeNews::MpiLookupWaits { rank, name }));
+            cx.out.push_back(Action::News(MpiNews::LookupWaits { rank, name }));
         }
     }
 

@@ -51,7 +51,7 @@ struct Rig {
     others: Vec<Action>,
     /// Names of files, and the connections whose processes make them.
     files: Vec<(ClientId, [String; 2])>,
-    news: Vec<NodeNews>,
+    news: Vec<MpiNews>,
     asked: Vec<(u64, Vec<u8>)>,
 }
 

@@ -1,7 +1,7 @@
 //! The CPUs of each rank of this host: decided when its processors are known, before the first rank starts.
 
 use super::{Cx, NodeAction, Sandbox};
-use crate::bind::{Bind, BindError, Bound, Host};
+use crate::bind::{Bind, BindError, BindingNews, Bound, Host};
 use crate::cpu_set::CpuSet;
 use crate::id::LocalRank;
 use crate::os_bytes::OsBytes;
@@ -19,11 +19,11 @@ pub(super) fn check(cx: &mut Cx<'_>, start: &Start, sandbox: &Sandbox) -> Result
     let ranks = start.local_size;
     let (online, allowed) = (processors.topology.count_online(), processors.topology.allowed());
     if let (true, true, Some(cpu)) = (ranks > 1 && online > 1, allowed.len() == 1, allowed.iter().next()) {
-        news(cx, NodeNews::OneCpu { ranks, cpu, online });
+        news(cx, NodeNews::Binding(BindingNews::OneCpu { ranks, cpu, online }));
     }
     // GPUs change neither errors nor notes.
     if let Some(unbound) = bound(&start.settings.bind, ranks, sandbox, &[])?.unbound {
-        news(cx, NodeNews::NotBound(unbound));
+        news(cx, NodeNews::Binding(BindingNews::NotBound(unbound)));
     }
     Ok(())
 }
@@ -62,13 +62,13 @@ pub(super) fn report(cx: &mut Cx<'_>, start: &Start, sandbox: &Sandbox, delta: D
     let mask = cpus.unwrap_or_else(|| topology.allowed());
     let units = |level| topology.all(level).iter().zip(0..).filter(|(unit, _)| !unit.and(mask).is_empty());
     let numbers = |level| units(level).map(|(_, n)| n).collect::<CpuSet>();
-    let news = NodeNews::RankBound {
+    let news = NodeNews::Binding(BindingNews::RankBound {
         rank: delta.rank,
         bound: cpus.is_some(),
         cpus: text(mask),
         cores: text(&numbers(Level::Core)),
         numa: text(&numbers(Level::Numa)),
-    };
+    });
     cx.act(NodeAction::ToRoot(ToRoot::News(news)));
 }
 

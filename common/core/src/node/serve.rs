@@ -9,6 +9,7 @@ use crate::master_store::Guard;
 use crate::mpi::Layout;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
+use crate::store::StoreNews;
 use crate::time::{Mono, Span};
 use crate::wire::limit::{Limit, Met};
 use crate::wire::node_news::NodeNews;
@@ -162,13 +163,13 @@ impl Serve {
         if cpu >= before + Span::from_nanos(idle) {
             (self.unused_at, self.cpu) = (Some(cx.now + UNUSED), Some(cpu));
         } else {
-            cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::StoreUnused { at: self.at.clone() })));
+            cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::Store(StoreNews::Unused { at: self.at.clone() }))));
         }
     }
 
     pub(super) fn on_refused(&mut self, cx: &mut Cx<'_>, from: OsBytes, count: u32, foreign: Option<OsBytes>) {
         if let Some(from) = foreign.filter(|_| !core::mem::replace(&mut self.foreign, true)) {
-            cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::StoreForeign { from })));
+            cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::Store(StoreNews::Foreign { from }))));
         }
         let told = self.refused.add(cx.now, from, count);
         report_refused(cx, told);
@@ -205,13 +206,13 @@ impl Serve {
 
 fn report_refused(cx: &mut Cx<'_>, told: Option<(OsBytes, u32)>) {
     if let Some((from, count)) = told {
-        cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::StoreRefused { from, count })));
+        cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::Store(StoreNews::Refused { from, count }))));
     }
 }
 
 fn report_limit(cx: &mut Cx<'_>, told: Option<(Met, u32)>) {
     if let Some((met, count)) = told {
-        cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::StoreLimit { met, count })));
+        cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::Store(StoreNews::Limit { met, count }))));
     }
 }
 

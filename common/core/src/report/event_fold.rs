@@ -9,6 +9,7 @@ use crate::by_rank::ByRank;
 use crate::events::{Answer, Cause, JobNews, JobStart, Lost, Record, RestartCause, What, WorldLine};
 use crate::exit::Ending;
 use crate::id::{LocalRank, NodeId, Rank};
+use crate::job::slices::SliceNews;
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::Tier;
@@ -232,7 +233,7 @@ impl Report {
                 self.warned.insert(*node);
             }
             What::News(JobNews::PoolLost { pool }) => self.lost_pool = Some(pool.clone()),
-            What::News(JobNews::SliceFound { nodes, hosts, .. }) => self.know(nodes, hosts),
+            What::News(JobNews::Slices(SliceNews::Found { nodes, hosts, .. })) => self.know(nodes, hosts),
             What::Clearing { .. } | What::News(_) | What::NodeNews { .. } => {}
             What::Round { note, node: _ } => self.rounds.add(note),
             What::RoundsOver(given) => self.rounds.over(given),

@@ -13,6 +13,7 @@ pub mod cache;
 mod dedup;
 mod fences;
 mod kv;
+mod news;
 mod notify;
 pub mod owner;
 mod queues;
@@ -27,6 +28,7 @@ mod waiters;
 mod waits;
 
 pub use ask::{Answer, Ask, Expected, Revision};
+pub use news::StoreNews;
 pub use refusal::{Absent, Refusal};
 pub use store_limits::Limits;
 pub use table::Table;

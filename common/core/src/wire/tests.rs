@@ -21,6 +21,7 @@ use crate::settings::Settings;
 use crate::signal::Signal;
 use crate::spec::{AppBase, Contain, Role, StdinPlan};
 use crate::status::Status;
+use crate::store::StoreNews;
 use crate::time::{HostTime, Span};
 use crate::travel::{Limit, Resource, Travel};
 use alloc::boxed::Box;
@@ -224,10 +225,10 @@ fn to_root() -> impl Strategy<Value = ToRoot> {
         Just(ToRoot::InitLost),
         (any::<i32>(), bytes()).prop_map(|(errno, path)| ToRoot::News(NodeNews::FileFailed { errno, path })),
         (proptest::sample::select(&limit::Limit::ALL[..]), bytes(), any::<(u64, u64, u32)>()).prop_map(
-            |(limit, key, (has, most, count))| ToRoot::News(NodeNews::StoreLimit {
+            |(limit, key, (has, most, count))| ToRoot::News(NodeNews::Store(StoreNews::Limit {
                 met: Met { limit, key, has, most },
                 count
-            })
+            }))
         ),
         any::<(u32, u64)>().prop_map(|(proc, bytes)| ToRoot::FileLost {
             proc: ProcId::new(proc),

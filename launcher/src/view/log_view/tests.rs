@@ -1,19 +1,23 @@
 //! Lines on stderr, record by record.
 
+mod features;
+
 use super::*;
 use crate::view::notices::no_message;
 use rlaunch_core::allocation::Scheduler;
-use rlaunch_core::bind::Unbound;
+use rlaunch_core::bind::{BindingNews, Unbound};
 use rlaunch_core::bootstrap::{CarrierEnd, CarrierNews, FallBack, HostFailure, Refusal};
 use rlaunch_core::discover::{DiscoverFault, Ignored};
 use rlaunch_core::events::{
     Answer, AppLine, Fewer, JobNews, JobStart, NoRestart, RanksState, RestartCause, SinkEnd, SlicesTaken, WorldLine,
 };
 use rlaunch_core::exit::Ending;
+use rlaunch_core::guard::DeviceNews;
 use rlaunch_core::guard::devices::{DeviceHolder, Kept, LockFound};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std, WorldId};
-use rlaunch_core::job::slices::Obstacle;
+use rlaunch_core::job::slices::{Obstacle, SliceNews};
 use rlaunch_core::master_store::{ForAgent, ForRank0, Holder};
+use rlaunch_core::mpi::{MpiNews, MpiWire};
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
 use rlaunch_core::restart::remark::Remark;
@@ -21,12 +25,13 @@ use rlaunch_core::restart::{EndReason, RoundNote, Step};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{Contain, OnFailure, Tier};
 use rlaunch_core::status::Status;
+use rlaunch_core::store::StoreNews;
 use rlaunch_core::time::{Span, WallNs};
 use rlaunch_core::topology::Level;
 use rlaunch_core::travel::{Lowered, Resource};
 use rlaunch_core::warnings::{Response, WarningNote, WarningSource};
 use rlaunch_core::wire::limit::{Limit, Met};
-use rlaunch_core::wire::node_news::{MpiWire, NodeNews};
+use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::to_root::{Facts, Found, Hello, NodeRefusal, SpawnError, SpawnStep, Usage};
 use std::collections::BTreeSet;
 
@@ -188,7 +193,7 @@ fn each_limit_of_the_store_is_reported_once() {
     let mut view = log_view(Tone::Quiet);
     let mut lines = |limit| {
         let met = Met::at(limit, b"model", 9, 8);
-        view.text(&record(told(NodeNews::StoreLimit { met, count: 1 })), By::Sender).lines().count()
+        view.text(&record(told(NodeNews::Store(StoreNews::Limit { met, count: 1 }))), By::Sender).lines().count()
     };
     assert_eq!([Limit::Value, Limit::Value, Limit::Keys].map(&mut lines), [2, 0, 2]);
 }
@@ -252,10 +257,10 @@ fn without_a_line() -> Vec<What> {
         What::HostDone { node: NODE, left: Some(0), named: vec![] },
         What::LeftOut { nodes: nodes(&[1]), world_size: 4, procs: vec![4], is_known: true },
         What::Together { nodes: nodes(&[0, 1]) },
-        told(NodeNews::StoreRefused { from: "10.0.0.9:1".into(), count: 1 }),
-        told(NodeNews::MpiUsed { wire: MpiWire::Pmi1 }),
-        told(NodeNews::MpiLoaded { library: "libmpi.so.40".into() }),
-        told(NodeNews::MpiHelp { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() }),
+        told(NodeNews::Store(StoreNews::Refused { from: "10.0.0.9:1".into(), count: 1 })),
+        told(NodeNews::Mpi(MpiNews::Used { wire: MpiWire::Pmi1 })),
+        told(NodeNews::Mpi(MpiNews::Loaded { library: "libmpi.so.40".into() })),
+        told(NodeNews::Mpi(MpiNews::Help { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() })),
         What::FileLost { rank: RANK, std: Std::Out, bytes: 1 },
         rank_started,
         What::RankFailed { rank: RANK, node: NODE, error: error(), tried: Tried::First },
@@ -291,7 +296,7 @@ fn crowded_world() -> What {
 /// Facts with a line that explains how a job runs: `-q` leaves it out.
 fn lock_of(user: u32) -> NodeNews {
     let (path, found) = ("/tmp/a".into(), LockFound::Foreign { uid: user });
-    NodeNews::LockFile { path, found, user: OsBytes::default(), command: OsBytes::default() }
+    NodeNews::Devices(DeviceNews::LockFile { path, found, user: OsBytes::default(), command: OsBytes::default() })
 }
 
 const fn carrier(news: CarrierNews) -> What {
@@ -337,25 +342,29 @@ fn notes() -> Vec<What> {
         }),
         fell_back(FallBack::Silent { waited: SECOND, words: OsBytes::default() }),
         fell_back(FallBack::Silent { waited: SECOND, words: "srun: queued\n".into() }),
-        told(NodeNews::StoreUnused { at: addr() }),
-        told(NodeNews::StoreForeign { from: addr() }),
-        told(NodeNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core })),
-        told(NodeNews::OneCpu { ranks: 2, cpu: 0, online: 8 }),
-        told(NodeNews::MpiWaits { waiting: vec![(0, 0)], missing: vec![(1, 2)], apart: vec![] }),
-        told(NodeNews::MpiLookupWaits { rank: Rank::new(0), name: "1.0:2:accept".into() }),
-        told(NodeNews::HolderEnded {
+        told(NodeNews::Store(StoreNews::Unused { at: addr() })),
+        told(NodeNews::Store(StoreNews::Foreign { from: addr() })),
+        told(NodeNews::Binding(BindingNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core }))),
+        told(NodeNews::Binding(BindingNews::OneCpu { ranks: 2, cpu: 0, online: 8 })),
+        told(NodeNews::Mpi(MpiNews::Waits { waiting: vec![(0, 0)], missing: vec![(1, 2)], apart: vec![] })),
+        told(NodeNews::Mpi(MpiNews::LookupWaits { rank: Rank::new(0), name: "1.0:2:accept".into() })),
+        told(NodeNews::Devices(DeviceNews::HolderEnded {
             devices: "/dev/vfio/0".into(),
             pid: 7,
             user: "alice".into(),
             command: "python3 a.py".into(),
             killed: true,
-        }),
+        })),
         told(lock_of(9)),
         told(NodeNews::LeftEnded { count: 2, pid: 7, comm: "sleep".into() }),
-        What::News(JobNews::SlicesLarger { size: 4, running: 2, restarts: false }),
-        What::News(JobNews::SlicesLarger { size: 4, running: 2, restarts: true }),
-        What::News(JobNews::SliceFound { slice: "f".into(), nodes: nodes(&[1]), hosts: vec!["n9".into()] }),
-        What::News(JobNews::HostBack { node: NODE }),
+        What::News(JobNews::Slices(SliceNews::Larger { size: 4, running: 2, restarts: false })),
+        What::News(JobNews::Slices(SliceNews::Larger { size: 4, running: 2, restarts: true })),
+        What::News(JobNews::Slices(SliceNews::Found {
+            slice: "f".into(),
+            nodes: nodes(&[1]),
+            hosts: vec!["n9".into()],
+        })),
+        What::News(JobNews::Slices(SliceNews::HostBack { node: NODE })),
     ]
 }
 
@@ -392,10 +401,6 @@ fn messages() -> Vec<What> {
     let restart = What::Restart { restart: 1, why, lived: SECOND, delay: SECOND, fewer: None };
     let mut all = vec![
         What::LeftOut { nodes: nodes(&[1]), world_size: 4, procs: vec![4], is_known: false },
-        told(NodeNews::StoreLimit { met: Met::at(Limit::Keys, b"", 9, 8), count: 1 }),
-        told(NodeNews::FileFailed { errno: 28, path: "/logs".into() }),
-        told(NodeNews::DeviceHeld(holder())),
-        told(NodeNews::RankBound { rank, bound: true, cpus: "0-3".into(), cores: "0-3".into(), numa: "0".into() }),
         What::RankFailed { rank, node: NODE, error: error(), tried: Tried::Again { several_hosts: false } },
         signal(Signal::INT, Answer::Noted { kill_in: None }),
         signal(Signal::INT, Answer::Unwritten { patience: SECOND }),
@@ -428,42 +433,13 @@ fn messages() -> Vec<What> {
         What::News(JobNews::HostsSilent { nodes: nodes(&[1]), within }),
         What::News(JobNews::FilesLost { bytes: 7 }),
         What::News(JobNews::PoolLost { pool: "p".into() }),
-        slices(true),
-        What::News(JobNews::SlicesAwaited { wanted: 4, up: 3, within }),
-        What::News(JobNews::SliceMissing { slice: "b".into(), node: NODE, why: Box::new(Obstacle::Awaited) }),
         end,
     ];
-    all.extend(of_discovery());
-    all.extend(of_mpi());
+    all.extend(features::of_hosts());
+    all.extend(features::of_slices(within));
+    all.extend(features::of_discovery());
+    all.extend(features::of_mpi());
     all
-}
-
-/// Lines about MPI.
-fn of_mpi() -> [What; 3] {
-    [
-        told(NodeNews::MpiUnfinished { rank: Rank::new(1), pid: 4711 }),
-        What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),
-        What::News(JobNews::MpiApart { ranks: 4, library: "mpi4py".into(), is_served: false }),
-    ]
-}
-
-/// Lines about hosts that `--discover` has found.
-fn of_discovery() -> impl Iterator<Item = What> {
-    let ignored = [
-        Ignored::Hosts { has: 3, of: 2 },
-        Ignored::Chips { has: 8, of: 4 },
-        Ignored::Name,
-        Ignored::NoSlot { most: 20 },
-    ];
-    let faults = [
-        DiscoverFault::Late,
-        DiscoverFault::TooMuch,
-        DiscoverFault::Unstarted { errno: 2 },
-        DiscoverFault::Failed(Status::Exited(3)),
-        DiscoverFault::NoList { text: "--discover: no host".into() },
-    ];
-    let ignored = ignored.map(|why| JobNews::SliceIgnored { slice: "f".into(), why });
-    ignored.into_iter().chain(faults.map(|why| JobNews::DiscoverFailed { why })).map(What::News)
 }
 
 fn warned_host() -> What {
@@ -510,7 +486,7 @@ fn names(facts: &[What]) -> BTreeSet<String> {
 #[test]
 fn unused_store_has_one_line_per_job_with_the_port_of_the_arguments() {
     let unused = |view: &mut LogView| {
-        let news = NodeNews::StoreUnused { at: "127.0.0.1:20000".into() };
+        let news = NodeNews::Store(StoreNews::Unused { at: "127.0.0.1:20000".into() });
         view.text(&record(told(news)), By::Sender)
     };
     let head = "rlaunch: no rank has connected to the TCPStore at 127.0.0.1:20000 within 10s\n  try     --master-store rank0, if the program";
@@ -532,7 +508,8 @@ fn unused_store_has_one_line_per_job_with_the_port_of_the_arguments() {
 
 #[test]
 fn repeated_help_messages_of_all_hosts_are_one_line_before_the_report() {
-    let help = |count, topic: &str| told(NodeNews::MpiHelp { count, file: "help.txt".into(), topic: topic.into() });
+    let help =
+        |count, topic: &str| told(NodeNews::Mpi(MpiNews::Help { count, file: "help.txt".into(), topic: topic.into() }));
     let end = || messages().into_iter().find(|what| matches!(what, What::JobEnd { .. })).unwrap();
     let text = |tone| {
         let mut view = log_view(tone);
@@ -547,7 +524,7 @@ fn repeated_help_messages_of_all_hosts_are_one_line_before_the_report() {
 
 #[test]
 fn rank_that_ended_in_the_middle_of_mpi_is_named_once_for_each_start() {
-    let unfinished = |rank| told(NodeNews::MpiUnfinished { rank: Rank::new(rank), pid: 4711 });
+    let unfinished = |rank| told(NodeNews::Mpi(MpiNews::Unfinished { rank: Rank::new(rank), pid: 4711 }));
     let mut view = log_view(Tone::Quiet);
     let text = [3, 1].map(|rank| view.text(&record(unfinished(rank)), By::Sender));
     let line = |rank: u32| format!("rlaunch: rank {rank} exited after MPI_Init and before MPI_Finalize\n");

@@ -4,23 +4,26 @@ mod fields;
 
 use super::*;
 use crate::allocation::Scheduler;
-use crate::bind::{BindError, Unbound};
+use crate::bind::{BindError, BindingNews, Unbound};
 use crate::bootstrap::{CarrierEnd, CarrierKind, CarrierNews, FallBack, HostFailure, Refusal};
 use crate::discover::{DiscoverFault, Ignored};
 use crate::events::{
     Answer, AppLine, Cause, JobNews, JobStart, Lost, NoRestart, RanksState, RestartCause, SinkEnd, SlicesTaken, Tried,
 };
+use crate::guard::DeviceNews;
 use crate::guard::devices::{DeviceHolder, Kept, LockFound, OddFile};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round, Std};
 use crate::job::CloseReason;
-use crate::job::slices::Obstacle;
+use crate::job::slices::{Obstacle, SliceNews};
 use crate::master_store::{ForAgent, ForRank0, Holder};
+use crate::mpi::{MpiNews, MpiWire};
 use crate::os_bytes::OsBytes;
 use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::restart::remark::Remark;
 use crate::restart::{EndReason, RoundNote, RoundsEnd, Step};
 use crate::spec::{Contain, OnFailure};
 use crate::status::Status;
+use crate::store::StoreNews;
 use crate::time::{Span, WallNs};
 use crate::topology::Level;
 use crate::tpu::SliceError;
@@ -28,7 +31,7 @@ use crate::travel::{Lowered, Resource};
 use crate::warnings::{Response, WarningNote, WarningSource};
 use crate::wire::capped::Capped;
 use crate::wire::limit::{Limit, Met};
-use crate::wire::node_news::{MpiWire, NodeNews};
+use crate::wire::node_news::NodeNews;
 use crate::wire::to_root::{Facts, Found, HostUse, Leftover, NodeRefusal, SpawnError, SpawnStep, Usage};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -180,8 +183,8 @@ fn rest() -> Vec<What> {
         ending(began.clone(), Some(Signal::TERM), Span::from_secs(5)),
         ending(began, None, Span::ZERO),
         What::StreamEnd { rank: RANK, std: Std::Err, total: 12 },
-        told(NodeNews::StoreRefused { from: bytes("10.0.0.9:4711"), count: 3 }),
-        told(NodeNews::StoreLimit { met: Met::at(Limit::Value, b"model", 9 << 20, 8 << 20), count: 2 }),
+        told(NodeNews::Store(StoreNews::Refused { from: bytes("10.0.0.9:4711"), count: 3 })),
+        told(NodeNews::Store(StoreNews::Limit { met: Met::at(Limit::Value, b"model", 9 << 20, 8 << 20), count: 2 })),
         told(NodeNews::FileFailed { errno: 28, path: bytes("/logs/none_7f3a_0/attempt_0/0/stdout.log") }),
         What::FileLost { rank: RANK, std: Std::Out, bytes: 4096 },
         What::SinkLost { std: Std::Out, errno: None, end: SinkEnd::Unread { ends_job: true } },
@@ -287,7 +290,7 @@ fn lock(found: LockFound) -> NodeNews {
         | LockFound::Odd(_)
         | LockFound::Unknown { .. } => (OsBytes::default(), OsBytes::default()),
     };
-    NodeNews::LockFile { path: bytes("/tmp/libtpu_lockfile"), found, user, command }
+    NodeNews::Devices(DeviceNews::LockFile { path: bytes("/tmp/libtpu_lockfile"), found, user, command })
 }
 
 fn holder() -> DeviceHolder {
@@ -315,17 +318,17 @@ fn news() -> Vec<What> {
         What::News(JobNews::OneMachine { nodes: nodes(), more: 1 }),
         What::News(JobNews::AddrDetour { addr: addr(), instead_of: bytes("10.1.0.1"), node: NODE, missed_by: nodes() }),
         What::News(JobNews::StoreLeft { addr: addr() }),
-        told(NodeNews::StoreUnused { at: bytes("10.0.0.1:29500") }),
-        told(NodeNews::StoreForeign { from: bytes("10.9.9.9:4711") }),
-        told(NodeNews::RankBound {
+        told(NodeNews::Store(StoreNews::Unused { at: bytes("10.0.0.1:29500") })),
+        told(NodeNews::Store(StoreNews::Foreign { from: bytes("10.9.9.9:4711") })),
+        told(NodeNews::Binding(BindingNews::RankBound {
             rank: RANK,
             bound: true,
             cpus: bytes("0-3,8"),
             cores: bytes("0-3"),
             numa: bytes("0"),
-        }),
-        told(NodeNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core })),
-        told(NodeNews::OneCpu { ranks: 2, cpu: 0, online: 8 }),
+        })),
+        told(NodeNews::Binding(BindingNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core }))),
+        told(NodeNews::Binding(BindingNews::OneCpu { ranks: 2, cpu: 0, online: 8 })),
         What::News(JobNews::Continuing { rank: RANK, status: Status::Exited(3) }),
         What::News(JobNews::LeadContinues { node: NODE, lost: Lost::Unheard }),
         What::News(JobNews::EndingDeferred { rank: RANK, status, end_in: within }),
@@ -339,12 +342,16 @@ fn news() -> Vec<What> {
         What::News(JobNews::HostAwaited { node: NODE, within }),
         What::News(JobNews::HostsSilent { nodes: nodes(), within }),
         What::News(JobNews::FilesLost { bytes: 4096 }),
-        told(NodeNews::MpiUsed { wire: MpiWire::Pmix }),
-        told(NodeNews::MpiLoaded { library: "libmpi.so.40".into() }),
-        told(NodeNews::MpiWaits { waiting: vec![(0, 1), (3, 3)], missing: vec![(2, 2)], apart: vec![(2, 2)] }),
-        told(NodeNews::MpiLookupWaits { rank: RANK, name: "1.0:2:accept".into() }),
-        told(NodeNews::MpiUnfinished { rank: RANK, pid: 4711 }),
-        told(NodeNews::MpiHelp { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() }),
+        told(NodeNews::Mpi(MpiNews::Used { wire: MpiWire::Pmix })),
+        told(NodeNews::Mpi(MpiNews::Loaded { library: "libmpi.so.40".into() })),
+        told(NodeNews::Mpi(MpiNews::Waits {
+            waiting: vec![(0, 1), (3, 3)],
+            missing: vec![(2, 2)],
+            apart: vec![(2, 2)],
+        })),
+        told(NodeNews::Mpi(MpiNews::LookupWaits { rank: RANK, name: "1.0:2:accept".into() })),
+        told(NodeNews::Mpi(MpiNews::Unfinished { rank: RANK, pid: 4711 })),
+        told(NodeNews::Mpi(MpiNews::Help { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() })),
         What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),
         What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NodeId::new(1) }),
         ending(Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM }, Some(Signal::TERM), within),
@@ -389,19 +396,19 @@ fn news_of_hosts() -> Vec<What> {
             Some(Signal::TERM),
             within,
         ),
-        told(NodeNews::HolderEnded {
+        told(NodeNews::Devices(DeviceNews::HolderEnded {
             devices: bytes("/dev/vfio/0-3"),
             pid: 4242,
             user: bytes("alice"),
             command: bytes("python3 train.py"),
             killed: false,
-        }),
+        })),
         told(lock(LockFound::Removed)),
         told(lock(LockFound::Locked { pid: 4242 })),
         told(lock(LockFound::Foreign { uid: 1001 })),
         told(lock(LockFound::Odd(OddFile::Link))),
         told(lock(LockFound::Unknown { errno: 13 })),
-        told(NodeNews::DeviceHeld(holder())),
+        told(NodeNews::Devices(DeviceNews::Held(holder()))),
         told(NodeNews::LeftEnded { count: 3, pid: 4242, comm: bytes("sleep") }),
         What::HostRefused {
             node: NODE,
@@ -428,9 +435,13 @@ fn news_of_slices() -> Vec<What> {
             procs: vec![4],
             is_news: true,
         })),
-        What::News(JobNews::SlicesAwaited { wanted: 4, up: 3, within }),
-        What::News(JobNews::SliceMissing { slice: bytes("b"), node: NODE, why: Box::new(Obstacle::Awaited) }),
-        What::News(JobNews::SlicesLarger { size: 4, running: 2, restarts: false }),
+        What::News(JobNews::Slices(SliceNews::Awaited { wanted: 4, up: 3, within })),
+        What::News(JobNews::Slices(SliceNews::Missing {
+            slice: bytes("b"),
+            node: NODE,
+            why: Box::new(Obstacle::Awaited),
+        })),
+        What::News(JobNews::Slices(SliceNews::Larger { size: 4, running: 2, restarts: false })),
         What::Clearing { why: RestartCause::Grown { size: 4, running: 2 }, grace: Span::from_secs(5) },
         What::Restart {
             restart: 4,
@@ -440,12 +451,16 @@ fn news_of_slices() -> Vec<What> {
             fewer: None,
         },
         ending(Cause::TooFewSlices { asked: vec![2, 4], up: 1 }, None, Span::ZERO),
-        What::News(JobNews::SliceFound { slice: bytes("f"), nodes: vec![NODE], hosts: vec![bytes("n9")] }),
+        What::News(JobNews::Slices(SliceNews::Found {
+            slice: bytes("f"),
+            nodes: vec![NODE],
+            hosts: vec![bytes("n9")],
+        })),
         ignored(Ignored::Hosts { has: 3, of: 2 }),
         ignored(Ignored::Chips { has: 8, of: 4 }),
         ignored(Ignored::Name),
         ignored(Ignored::NoSlot { most: 20 }),
-        What::News(JobNews::HostBack { node: NODE }),
+        What::News(JobNews::Slices(SliceNews::HostBack { node: NODE })),
         undiscovered(DiscoverFault::Unstarted { errno: 2 }),
         undiscovered(DiscoverFault::Failed(Status::Exited(3))),
         undiscovered(DiscoverFault::Late),
@@ -457,11 +472,11 @@ fn news_of_slices() -> Vec<What> {
 }
 
 fn ignored(why: Ignored) -> What {
-    What::News(JobNews::SliceIgnored { slice: bytes("f"), why })
+    What::News(JobNews::Slices(SliceNews::Ignored { slice: bytes("f"), why }))
 }
 
 const fn undiscovered(why: DiscoverFault) -> What {
-    What::News(JobNews::DiscoverFailed { why })
+    What::News(JobNews::Slices(SliceNews::DiscoverFailed { why }))
 }
 
 fn warned(source: WarningSource, response: Response) -> What {

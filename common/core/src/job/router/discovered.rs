@@ -7,6 +7,7 @@ use crate::discover::{Change, FoundSlice, Ignored, Known, compare};
 use crate::events::{JobNews, What};
 use crate::hostlist::Entry;
 use crate::id::NodeId;
+use crate::job::slices::SliceNews;
 use crate::place::Placement;
 use crate::warnings::WarningSource;
 use alloc::vec::Vec;
@@ -52,7 +53,8 @@ impl Parts {
             return self.ignore_slice(step, &name, Ignored::NoSlot { most });
         };
         let names = hosts.iter().map(|(host, _)| alloc::format!("{host}").as_str().into()).collect();
-        let news = JobNews::SliceFound { slice: name.as_str().into(), nodes: nodes.clone(), hosts: names };
+        let news =
+            JobNews::Slices(SliceNews::Found { slice: name.as_str().into(), nodes: nodes.clone(), hosts: names });
         self.log.write(&mut step.cx(), What::News(news));
         for (node, (host, chips)) in nodes.into_iter().zip(hosts) {
             step.facts.name(node, &host, &chips);
@@ -64,7 +66,7 @@ impl Parts {
 
     fn ignore_slice(&mut self, step: &mut Step<'_>, name: &str, why: Ignored) {
         if self.slices.as_mut().is_some_and(|slices| slices.ignore(name)) {
-            self.log.write(&mut step.cx(), What::News(JobNews::SliceIgnored { slice: name.into(), why }));
+            self.log.write(&mut step.cx(), What::News(JobNews::Slices(SliceNews::Ignored { slice: name.into(), why })));
         }
     }
 
@@ -78,7 +80,7 @@ impl Parts {
     fn undrain(&mut self, step: &mut Step<'_>, node: NodeId) {
         self.slices.iter_mut().for_each(|slices| slices.drain(node, false));
         step.facts.hosts.clear_discovery_warning(node);
-        self.log.write(&mut step.cx(), What::News(JobNews::HostBack { node }));
+        self.log.write(&mut step.cx(), What::News(JobNews::Slices(SliceNews::HostBack { node })));
         if self.bringup.is_away(node) {
             self.redial_later(step, node);
         }

@@ -10,6 +10,7 @@ use super::super::slices::{Choice, Grow, Obstacle, SliceTable, SlotId};
 use super::super::{JobAction, Parts, Step, shrink_rule};
 use crate::events::{Cause, JobNews, Lost, RanksState, SlicesTaken, What};
 use crate::id::{AppIndex, NodeId};
+use crate::job::slices::SliceNews;
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::time::Span;
@@ -85,7 +86,7 @@ impl Parts {
         if slices.take_report() {
             let (wanted, up) = (slices.wanted(), u32::try_from(up.len()).unwrap_or(u32::MAX));
             let within = slices.rest(step.now);
-            step.notify(Notice::Log(What::News(JobNews::SlicesAwaited { wanted, up, within })));
+            step.notify(Notice::Log(What::News(JobNews::Slices(SliceNews::Awaited { wanted, up, within }))));
         }
     }
 
@@ -94,7 +95,11 @@ impl Parts {
         let Some(slices) = &self.slices else { return };
         for (slot, node, why) in slices.missing(up) {
             let slice = slice_name(slices, slot);
-            step.notify(Notice::Log(What::News(JobNews::SliceMissing { slice, node, why: Box::new(why) })));
+            step.notify(Notice::Log(What::News(JobNews::Slices(SliceNews::Missing {
+                slice,
+                node,
+                why: Box::new(why),
+            }))));
         }
         let asked = slices.plan().sizes.as_slice().to_vec();
         step.notify(Notice::End(Cause::TooFewSlices { asked, up: count }));
@@ -265,7 +270,7 @@ impl Parts {
         let running = u32::try_from(slices.taken().len()).unwrap_or(u32::MAX);
         let Some(size) = slices.grow(step.now, up) else { return };
         let restarts = slices.plan().grow == Grow::Now && self.can_grow();
-        step.notify(Notice::Log(What::News(JobNews::SlicesLarger { size, running, restarts })));
+        step.notify(Notice::Log(What::News(JobNews::Slices(SliceNews::Larger { size, running, restarts }))));
         if restarts {
             self.try_clear(step, Why::Grown { size, running });
         }

@@ -3,12 +3,14 @@
 //! A *slice* is a group of hosts that start, fail and come back as a whole. A *slot* is its place in the order of the hostfile. The
 //! decisions here are pure: the router of the job asks them, and acts.
 
+mod news;
 mod sizes;
 mod slice_table;
 mod slots;
 
 pub(in crate::job) use slice_table::SliceTable;
 
+pub use news::SliceNews;
 pub use sizes::{Choice, GROW_AFTER, Growth, Sizes, SizesError, choose, growth};
 pub use slots::{Property, Slot, SlotError, SlotId, slots};
 

@@ -9,6 +9,7 @@ use crate::place::Placement;
 use crate::report::Report;
 use crate::restart::RoundsEnd;
 use crate::spec::{AppBase, AppSpec, JobSpec, Role, Tier};
+use crate::store::StoreNews;
 use crate::wire::beat::Beat;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
@@ -309,7 +310,7 @@ fn is_read(what: &What) -> bool {
         What::SinkLost { end, .. } => *end != SinkEnd::Unread { ends_job: false },
         What::OutputEnd { lost, broken } => (*lost, *broken) != (0, 0),
         What::RoundsOver(given) => matches!(**given, RoundsEnd::Impossible { .. }),
-        What::NodeNews { news, .. } => !matches!(news, NodeNews::StoreRefused { .. }),
+        What::NodeNews { news, .. } => !matches!(news, NodeNews::Store(StoreNews::Refused { .. })),
         What::Slices(taken) => taken.is_news,
         What::Restart { .. } | What::Round { .. } | What::News(_) => true,
         What::JobStart(_)

@@ -1,6 +1,7 @@
 //! The record of a store whose clients have met its limits.
 
 use super::*;
+use crate::store::StoreNews;
 use crate::wire::limit::{Limit, Met};
 use crate::wire::node_news::NodeNews;
 
@@ -9,10 +10,10 @@ fn each_report_of_a_limit_is_recorded() {
     let mut s = Script::running(&spec(2));
     let met = |limit, key: &str| Met::at(limit, key.as_bytes(), 9, 8);
     for (limit, key, count) in [(Limit::Value, "a", 1), (Limit::Value, "b", 4), (Limit::Keys, "c", 1)] {
-        s.hears(ToRoot::News(NodeNews::StoreLimit { met: met(limit, key), count }));
+        s.hears(ToRoot::News(NodeNews::Store(StoreNews::Limit { met: met(limit, key), count })));
     }
     let count = |what: &What| {
-        let What::NodeNews { news: NodeNews::StoreLimit { count, .. }, .. } = what else { return None };
+        let What::NodeNews { news: NodeNews::Store(StoreNews::Limit { count, .. }), .. } = what else { return None };
         Some(*count)
     };
     assert_eq!(s.log.iter().filter_map(count).collect::<Vec<_>>(), [1, 4, 1]);

@@ -7,7 +7,7 @@ use super::*;
 use crate::bootstrap::HostFailure;
 use crate::hostlist::{Chips, Host};
 use crate::id::{AppIndex, LocalRank};
-use crate::job::slices::{Grow, Obstacle, Sizes, SlicePlan, SlotId, slots};
+use crate::job::slices::{Grow, Obstacle, Sizes, SliceNews, SlicePlan, SlotId, slots};
 use crate::place::{Node, Placement, Processes, RankPlacement};
 use crate::restarts::Restarts;
 use crate::spec::JobSpec;
@@ -196,7 +196,7 @@ fn fewer_slices_start_at_the_deadline() {
     s.wait(3 * SECOND);
     assert_eq!(
         news(&s),
-        [JobNews::SlicesLarger { size: 4, running: 2, restarts: false }],
+        [JobNews::Slices(SliceNews::Larger { size: 4, running: 2, restarts: false })],
         "a healthy run is not disturbed"
     );
     assert_eq!(started(&s), []);
@@ -241,7 +241,7 @@ fn restarts(s: &Script) -> Vec<(u32, RestartCause)> {
 fn ranks_start_again_on_more_slices_when_the_job_grows_now() {
     let mut s = before_growth();
     s.wait(3 * SECOND);
-    assert_eq!(news(&s), [JobNews::SlicesLarger { size: 4, running: 2, restarts: true }]);
+    assert_eq!(news(&s), [JobNews::Slices(SliceNews::Larger { size: 4, running: 2, restarts: true })]);
     assert_eq!(clears(&s), [0, 1, 2, 3]);
     // Ranks that the order to end has killed are no failures.
     (0..4).for_each(|rank| exits(&mut s, rank, rank, killed(Signal::TERM), true));
@@ -264,7 +264,7 @@ fn job_grows_without_any_restart_or_retry_and_then_ends_with_the_first_failure_o
         let mut s =
             before_growth_with(Restarts { most: 0, delay: Span::from_secs(1), preempt: 0, ..Restarts::default() });
         s.wait(3 * SECOND);
-        assert_eq!(news(&s), [JobNews::SlicesLarger { size: 4, running: 2, restarts: true }]);
+        assert_eq!(news(&s), [JobNews::Slices(SliceNews::Larger { size: 4, running: 2, restarts: true })]);
         (0..4).for_each(|rank| exits(&mut s, rank, rank, killed(Signal::TERM), true));
         (0..4).for_each(|host| cleared(&mut s, host));
         s.wait(1);
@@ -322,7 +322,7 @@ fn job_whose_ranks_have_finished_does_not_grow() {
     let mut s = before_growth();
     exits(&mut s, 1, 1, exit(0), false);
     s.wait(3 * SECOND);
-    assert_eq!(news(&s), [JobNews::SlicesLarger { size: 4, running: 2, restarts: false }]);
+    assert_eq!(news(&s), [JobNews::Slices(SliceNews::Larger { size: 4, running: 2, restarts: false })]);
     assert_eq!(clears(&s), [0_u32; 0]);
     // All of them finish while the order to end is on its way.
     let mut s = before_growth();
@@ -363,7 +363,7 @@ fn failing_host_is_reached_again_after_longer_and_longer_pauses_and_each_missing
     let missing: Vec<(String, u32, bool)> = news(&s)
         .into_iter()
         .filter_map(|news| {
-            let JobNews::SliceMissing { slice, node, why } = news else { return None };
+            let JobNews::Slices(SliceNews::Missing { slice, node, why }) = news else { return None };
             Some((alloc::string::ToString::to_string(&slice), node.get(), matches!(*why, Obstacle::Failed(_))))
         })
         .collect();
@@ -430,7 +430,11 @@ fn without_a_spare_slice_the_lost_one_is_waited_for_and_then_fewer_do() {
         (0..8).filter(|host| *host != 5).for_each(|host| cleared(&mut s, host));
         s.wait(10 * SECOND);
         assert_eq!(started(&s), []);
-        assert!(matches!(news(&s)[..], [JobNews::SlicesAwaited { wanted: 4, up: 3, .. }]), "{:?}", news(&s));
+        assert!(
+            matches!(news(&s)[..], [JobNews::Slices(SliceNews::Awaited { wanted: 4, up: 3, .. })]),
+            "{:?}",
+            news(&s)
+        );
         assert_eq!(s.asked, [node(5)], "once: the attempt is under way");
         s
     };

@@ -1,8 +1,8 @@
 //! Groups: worlds besides the first one, and the program with which the job ends.
 
 use super::*;
-use crate::id::ClientId;
-use crate::id::{AppIndex, WorldId};
+use crate::id::{AppIndex, ClientId, WorldId};
+use crate::mpi::MpiNews;
 use crate::os_bytes::OsBytes;
 use crate::place::{World, Worlds};
 use crate::spec::{AppSpec, JobSpec};
@@ -416,7 +416,7 @@ fn name_of_the_first_group_is_free_after_its_ranks_have_ended() {
 
 #[test]
 fn workers_of_a_controller_with_an_mpi_library_are_no_ranks_of_mpi() {
-    let loaded = || ToRoot::News(NodeNews::MpiLoaded { library: "libmpi.so.12".into() });
+    let loaded = || ToRoot::News(NodeNews::Mpi(MpiNews::Loaded { library: "libmpi.so.12".into() }));
     let apart = |s: &Script| s.log.iter().any(|what| matches!(what, What::News(JobNews::MpiApart { .. })));
     let mut s = Script::running(&self::spec(1).with(|settings| settings.mpi.served = true));
     spawns(&mut s, GEN, 1, request());

@@ -1,6 +1,6 @@
 //! Ranks that wait in `MPI_Init` for ranks that do not come.
 
-use super::{Hosts, MpiWire, NodeNews, Rig, Writer, hello, request, world};
+use super::{Hosts, MpiNews, MpiWire, Rig, Writer, hello, request, world};
 use crate::time::Mono;
 use crate::wire::pmix::{ALL_RANKS, Proc};
 use alloc::vec;
@@ -10,11 +10,11 @@ fn begin(now: u64) -> Mono {
     Mono::from_nanos(1) + crate::time::Span::from_secs(now)
 }
 
-fn waits(waiting: &[(u32, u32)], missing: &[(u32, u32)]) -> NodeNews {
-    NodeNews::MpiWaits { waiting: waiting.to_vec(), missing: missing.to_vec(), apart: Vec::new() }
+fn waits(waiting: &[(u32, u32)], missing: &[(u32, u32)]) -> MpiNews {
+    MpiNews::Waits { waiting: waiting.to_vec(), missing: missing.to_vec(), apart: Vec::new() }
 }
 
-const USED: NodeNews = NodeNews::MpiUsed { wire: MpiWire::Pmi1 };
+const USED: MpiNews = MpiNews::Used { wire: MpiWire::Pmi1 };
 
 #[test]
 fn ranks_that_do_not_come_are_named_once() {
@@ -40,7 +40,7 @@ fn ranks_with_libraries_of_different_wires_are_named() {
         let lines = lines.unwrap_or_else(|| rig.rank(0));
         rig.say(lines, "cmd=barrier_in\n");
         rig.pass(begin(30));
-        let expected = NodeNews::MpiWaits { waiting: vec![(0, 0)], missing: vec![(1, 1)], apart: vec![(1, 1)] };
+        let expected = MpiNews::Waits { waiting: vec![(0, 0)], missing: vec![(1, 1)], apart: vec![(1, 1)] };
         assert_eq!(rig.news.last(), Some(&expected));
     }
 }
@@ -99,7 +99,7 @@ fn library_of_another_host_that_speaks_another_wire_is_named() {
         hosts.rigs.iter_mut().for_each(|rig| rig.pass(begin(now)));
         hosts.settle();
     }
-    let apart = |waiting: (u32, u32), apart: (u32, u32)| NodeNews::MpiWaits {
+    let apart = |waiting: (u32, u32), apart: (u32, u32)| MpiNews::Waits {
         waiting: vec![waiting],
         missing: vec![apart],
         apart: vec![apart],

@@ -2,10 +2,10 @@
 
 use super::{Action, HelpName, Rig, hello, host, world};
 use crate::id::{ClientId, Rank};
+use crate::mpi::MpiNews;
 use crate::store::Answer;
 use crate::time::Mono;
 use crate::wire::frozen::client::write_reply;
-use crate::wire::node_news::NodeNews;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -33,8 +33,8 @@ fn asked() -> (Rig, u64) {
     (rig, seq)
 }
 
-fn repeated(count: u32) -> Vec<NodeNews> {
-    vec![NodeNews::MpiHelp { count, file: "help-mca-base.txt".into(), topic: "find-available:not-valid".into() }]
+fn repeated(count: u32) -> Vec<MpiNews> {
+    vec![MpiNews::Help { count, file: "help-mca-base.txt".into(), topic: "find-available:not-valid".into() }]
 }
 
 /// The ranks whose message was shown.

@@ -16,13 +16,13 @@ fn libraries_of_ranks_are_looked_at_until_one_is_loaded_or_used() {
     assert!(rig.mpi.poll_timeout() < Some(at(1_300)), "each gap is a quarter of the time before");
     rig.mpi.loaded("libmpi.so.40".into());
     rig.drain();
-    assert_eq!(rig.news, [NodeNews::MpiLoaded { library: "libmpi.so.40".into() }]);
+    assert_eq!(rig.news, [MpiNews::Loaded { library: "libmpi.so.40".into() }]);
     assert_eq!((rig.mpi.poll_timeout(), looks(&mut rig, 9_000)), (None, 0));
     let mut used = Rig::new(world(2));
     used.pass(at(1));
     used.rank(0);
     used.mpi.loaded("libmpi.so.40".into());
     used.drain();
-    assert!(matches!(used.news.as_slice(), [NodeNews::MpiUsed { .. }]), "{:?}", used.news);
+    assert!(matches!(used.news.as_slice(), [MpiNews::Used { .. }]), "{:?}", used.news);
     assert_eq!(looks(&mut used, 1_000), 0);
 }

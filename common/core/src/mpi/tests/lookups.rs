@@ -1,6 +1,6 @@
 //! Ranks that wait for a public name of PMIx, which no rank publishes.
 
-use super::{MpiWire, NodeNews, Rig, Words, Writer, hello, request, world};
+use super::{MpiNews, MpiWire, Rig, Words, Writer, hello, request, world};
 use crate::id::{ClientId, Rank};
 use crate::store::{Absent, Answer, Ask, Refusal};
 use crate::time::{Mono, Span};
@@ -8,7 +8,7 @@ use crate::wire::frozen::client::write_reply;
 use alloc::vec;
 
 const NAME: &[u8] = b"1.0:2:accept";
-const USED: NodeNews = NodeNews::MpiUsed { wire: MpiWire::Pmix };
+const USED: MpiNews = MpiNews::Used { wire: MpiWire::Pmix };
 
 /// A rank that looks up the name and waits for it.
 fn waiting() -> (Rig, ClientId) {
@@ -52,7 +52,7 @@ fn long_wait_for_a_name_is_reported_once_and_continues() {
     let (seq, within) = asked(&mut rig);
     assert_eq!(within, Some(Span::from_secs(30)));
     answer_that_time_is_over(&mut rig, seq);
-    assert_eq!(rig.news, [USED, NodeNews::MpiLookupWaits { rank: Rank::new(0), name: NAME.into() }]);
+    assert_eq!(rig.news, [USED, MpiNews::LookupWaits { rank: Rank::new(0), name: NAME.into() }]);
     assert_eq!(asked(&mut rig).1, None);
     assert!(rig.written.is_empty() && rig.closed.is_empty());
 }
@@ -64,7 +64,7 @@ fn long_wait_names_eight_names_of_a_lookup() {
     let (seq, _) = asked(&mut rig);
     answer_that_time_is_over(&mut rig, seq);
     let name = "n, n, n, n, n, n, n, n".into();
-    assert_eq!(rig.news, [USED, NodeNews::MpiLookupWaits { rank: Rank::new(0), name }]);
+    assert_eq!(rig.news, [USED, MpiNews::LookupWaits { rank: Rank::new(0), name }]);
 }
 
 #[test]

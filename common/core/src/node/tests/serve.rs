@@ -3,6 +3,7 @@
 use super::*;
 use crate::framework::MpiPlan;
 use crate::node::sandbox::MpiPort;
+use crate::store::StoreNews;
 use crate::wire::limit::{Limit, Met};
 use crate::wire::node_news::NodeNews;
 use crate::wire::to_node::Rendezvous;
@@ -42,7 +43,7 @@ fn place(actions: &[NodeAction], is: impl Fn(&NodeAction) -> bool) -> Option<usi
 }
 
 fn refused(from: &str, count: u32) -> ToRoot {
-    ToRoot::News(NodeNews::StoreRefused { from: from.into(), count })
+    ToRoot::News(NodeNews::Store(StoreNews::Refused { from: from.into(), count }))
 }
 
 #[test]
@@ -81,7 +82,7 @@ fn node_refuses_if_store_cannot_listen() {
 #[test]
 fn unused_store_is_reported_once() {
     let (mut rig, _) = sole(None);
-    let unused = NodeAction::ToRoot(ToRoot::News(NodeNews::StoreUnused { at: "10.0.0.1:20000".into() }));
+    let unused = NodeAction::ToRoot(ToRoot::News(NodeNews::Store(StoreNews::Unused { at: "10.0.0.1:20000".into() })));
     assert_eq!(rig.wait(9_000), []);
     assert_eq!(rig.wait(1_000), [NodeAction::MeasureRanks]);
     let measured = |ms| NodeEvent::RanksMeasured { cpu: Span::from_millis(ms) };
@@ -108,7 +109,7 @@ fn limits_are_reported_at_once_and_then_rate_limited() {
     let met = |limit, key: &str| Met::at(limit, key.as_bytes(), 9, 8);
     let meets = |limit, key, count| NodeEvent::StoreLimit { met: met(limit, key), count };
     let says = |limit, key, count| {
-        vec![NodeAction::ToRoot(ToRoot::News(NodeNews::StoreLimit { met: met(limit, key), count }))]
+        vec![NodeAction::ToRoot(ToRoot::News(NodeNews::Store(StoreNews::Limit { met: met(limit, key), count })))]
     };
     assert_eq!(rig.hear(meets(Limit::Value, "a", 2)), says(Limit::Value, "a", 2));
     assert_eq!(rig.hear(meets(Limit::Value, "b", 1)), []);
@@ -138,7 +139,7 @@ fn pending_reports_are_sent_before_a_successful_end() {
     let done = place(&said, |action| matches!(action, NodeAction::ToRoot(ToRoot::Done { .. }))).expect("the end");
     assert!(at(refused("a:3", 2)) < done, "{said:?}");
     assert!(
-        at(ToRoot::News(NodeNews::StoreLimit { met: Met::at(Limit::Key, b"l", 9, 8), count: 1 })) < done,
+        at(ToRoot::News(NodeNews::Store(StoreNews::Limit { met: Met::at(Limit::Key, b"l", 9, 8), count: 1 }))) < done,
         "{said:?}"
     );
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::discover::Ignored;
+use crate::job::slices::SliceNews;
 
 /// Two slices are known, and the hosts of three more are not.
 fn discovering() -> Script {
@@ -33,10 +34,12 @@ fn discovered_slices_get_slots_after_the_last_and_are_taken_at_the_next_start() 
     assert_eq!((news(&s), s.asked.as_slice()), (vec![], &[][..]));
     let more = "x[4-5] slice=c id=0 devices=4\nx[6-7] slice=d id=0 devices=4\nx8 slice=e id=0 devices=4\n";
     prints(&mut s, &(PRINTED.to_owned() + more));
-    let found = |slice: &str, nodes: [u32; 2]| JobNews::SliceFound {
-        slice: slice.into(),
-        nodes: nodes.map(node).to_vec(),
-        hosts: nodes.map(|n| alloc::format!("x{n}").as_str().into()).to_vec(),
+    let found = |slice: &str, nodes: [u32; 2]| {
+        JobNews::Slices(SliceNews::Found {
+            slice: slice.into(),
+            nodes: nodes.map(node).to_vec(),
+            hosts: nodes.map(|n| alloc::format!("x{n}").as_str().into()).to_vec(),
+        })
     };
     assert_eq!(news(&s), [found("c", [4, 5]), found("d", [6, 7])], "a host of e is missing");
     assert_eq!(s.asked, [4, 5, 6, 7].map(node));
@@ -75,7 +78,7 @@ fn host_that_is_not_printed_any_more_is_drained_until_it_is_printed_again() {
     assert_eq!(s.asked, []);
     forget(&mut s);
     prints(&mut s, &(PRINTED.to_owned() + more));
-    assert_eq!(news(&s), [JobNews::HostBack { node: node(3) }]);
+    assert_eq!(news(&s), [JobNews::Slices(SliceNews::HostBack { node: node(3) })]);
     s.wait(2 * SECOND);
     assert_eq!(s.asked, [node(3)]);
     // A slice that differs is reported once.
@@ -83,7 +86,7 @@ fn host_that_is_not_printed_any_more_is_drained_until_it_is_printed_again() {
     for _ in 0..3 {
         prints(&mut s, &(PRINTED.to_owned() + more + "y[0-2] slice=f id=0\n"));
     }
-    let ignored = JobNews::SliceIgnored { slice: "f".into(), why: Ignored::Hosts { has: 3, of: 2 } };
+    let ignored = JobNews::Slices(SliceNews::Ignored { slice: "f".into(), why: Ignored::Hosts { has: 3, of: 2 } });
     assert_eq!(news(&s), [ignored]);
 }
 

@@ -1,8 +1,55 @@
-//! The name of a limit of the store that a client of torch's wire has met, and the advice: the client sees only that its connection was
-//! closed.
+//! Messages about the store of a host.
+//!
+//! A client of torch's wire that meets a limit sees only that its connection was closed. The message names the limit, and the way out.
 
+use super::log_view::{Line, Names};
+use super::{Tone, phrases};
+use rlaunch_core::node::UNUSED;
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::store::StoreNews;
 use rlaunch_core::wire::limit::{Limit, Met};
+use std::collections::BTreeSet;
+
+/// Facts of which the user knows.
+#[derive(Debug, Default)]
+pub(super) struct Reported {
+    limits: BTreeSet<Limit>,
+    /// No rank had connected to the store.
+    unused: bool,
+}
+
+/// The line of a fact, and the least verbose tone in which it is printed. `None`: only the log has it.
+pub(super) fn news(news: &StoreNews, host: &OsBytes, names: &Names, reported: &mut Reported) -> Option<Line> {
+    match news {
+        StoreNews::Unused { at } => {
+            let is_first = !core::mem::replace(&mut reported.unused, true);
+            let tone = if names.may_use_store() { Tone::Normal } else { Tone::Verbose };
+            is_first.then(|| (tone, unused(at, names.port_of_arguments())))
+        }
+        StoreNews::Foreign { from } => Some((Tone::Normal, foreign(from))),
+        StoreNews::Refused { .. } => None,
+        StoreNews::Limit { met: limit, count: _ } => {
+            reported.limits.insert(limit.limit).then(|| (Tone::Quiet, met(host, limit)))
+        }
+    }
+}
+
+/// `port`: another, which the program's arguments name.
+fn unused(at: &OsBytes, port: Option<u16>) -> String {
+    let within = phrases::wait(UNUSED);
+    let own =
+        port.map_or_else(|| "opens a store of its own".to_owned(), |port| format!("meets at port {port} instead"));
+    format!(
+        "no rank has connected to the TCPStore at {at} within {within}\n  try     --master-store rank0, if the program {own}"
+    )
+}
+
+fn foreign(from: &OsBytes) -> String {
+    format!(
+        "refused a connection to the store from {from}: no host of the job has that address\n  \
+         try     --master-store rank0 or --store-guard off, if NAT translates addresses between hosts"
+    )
+}
 
 const ELSEWHERE: &str = "large data in a file or a tensor, and its path in the store";
 const READ: &str = "read each answer before the next request; see whether the client is stopped";
@@ -11,7 +58,7 @@ const STOPPED: &str = "see whether clients stop in the middle of a request, or l
 const DELETE: &str = "delete keys that are not read any more, or let rank 0 hold the store: --master-store rank0";
 
 /// That a connection was closed, which limit that was, and the way out.
-pub(super) fn met(host: &OsBytes, met: &Met) -> String {
+fn met(host: &OsBytes, met: &Met) -> String {
     let (has, most) = (met.has, met.most);
     let of =
         |what: &str| if met.key.as_slice().is_empty() { what.to_owned() } else { format!("{what} of '{}'", met.key) };

@@ -1,0 +1,81 @@
+//! Facts about slices and `--discover`, for the event log.
+
+use super::Obstacle;
+use crate::discover::{DiscoverFault, Ignored};
+use crate::id::NodeId;
+use crate::os_bytes::OsBytes;
+use crate::time::Span;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use serde::{Serialize, Serializer};
+
+/// A fact about slices, or about `--discover`. The names in the event log are those of the type.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub enum SliceNews {
+    /// Slices are waited for, because too few are up.
+    #[serde(rename = "slices.awaited")]
+    Awaited {
+        /// The number that is waited for.
+        wanted: u32,
+        /// The number that is up.
+        up: u32,
+        /// Until fewer are taken.
+        within: Span,
+    },
+    /// A slice is not up, and the job ends for the lack of slices.
+    #[serde(rename = "slice.missing")]
+    Missing {
+        /// Its name.
+        slice: OsBytes,
+        /// A host of it that is not ready.
+        node: NodeId,
+        /// Why.
+        #[serde(serialize_with = "word_of")]
+        why: Box<Obstacle>,
+    },
+    /// More slices are up than the job runs on.
+    #[serde(rename = "slices.larger")]
+    Larger {
+        /// The larger valid size.
+        size: u32,
+        /// The size of the job.
+        running: u32,
+        /// Ranks are started again for it (`--grow now`).
+        restarts: bool,
+    },
+    /// The command of `--discover` prints a slice that is new.
+    #[serde(rename = "slice.found")]
+    Found {
+        /// Its name.
+        slice: OsBytes,
+        /// Its hosts.
+        nodes: Vec<NodeId>,
+        /// Their names.
+        hosts: Vec<OsBytes>,
+    },
+    /// The command of `--discover` prints a slice that the job cannot use.
+    #[serde(rename = "slice.ignored")]
+    Ignored {
+        /// Its name.
+        slice: OsBytes,
+        /// Why.
+        why: Ignored,
+    },
+    /// The command of `--discover` prints a host again.
+    #[serde(rename = "host.back")]
+    HostBack {
+        /// The host.
+        node: NodeId,
+    },
+    /// The command of `--discover` has printed no list of hosts: the last one stays.
+    #[serde(rename = "discover.failed")]
+    DiscoverFailed {
+        /// Why.
+        why: DiscoverFault,
+    },
+}
+
+/// Why a slice cannot be used, in a word.
+fn word_of<S: Serializer>(why: &Obstacle, serializer: S) -> Result<S::Ok, S::Error> {
+    why.word().serialize(serializer)
+}
