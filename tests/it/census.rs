@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::{Child, Command, ExitStatus, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -336,6 +337,26 @@ pub(crate) fn kill_all(tag: &str) {
         // The same: what those have forked meanwhile is found by the next look only.
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Kills of all storms in this run.
+static KILLS: AtomicU32 = AtomicU32::new(0);
+
+/// SIGKILL for a process of a storm; returns whether there was one.
+pub(crate) fn strike(pid: i32) -> bool {
+    let hit = kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok();
+    count_kills(hit.into());
+    hit
+}
+
+/// Processes that a storm has killed.
+pub(crate) fn count_kills(count: u32) {
+    KILLS.fetch_add(count, Ordering::Relaxed);
+}
+
+/// Prints the sum at the end of a storm.
+pub(crate) fn say_kills(storm: &str) {
+    eprintln!("after {storm}: {} processes killed by storms", KILLS.load(Ordering::Relaxed));
 }
 
 /// The launcher of an agent: the guardian stands between.

@@ -6,8 +6,7 @@ use crate::place::{self, Random};
 use crate::plan::Plan;
 use crate::python::{client, with_client};
 use crate::watch::Exit;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::path::Path;
 use std::time::Duration;
 
@@ -52,7 +51,7 @@ fn round(client: &Path, victim: Victim, after: Duration) {
     // The pause is the fault: its moment.
     std::thread::sleep(after);
     let pid = pid_of(case.pid(), victim);
-    let hit = pid.is_some_and(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok());
+    let hit = pid.is_some_and(census::strike);
     let done = case.end_with(if hit { Mercy::All } else { Mercy::Ours });
     let expected = match victim {
         _ if !hit => Exit::Code(0),
@@ -90,6 +89,7 @@ fn nothing_is_left_of_groups_whatever_is_killed() {
             std::panic::resume_unwind(panic);
         }
     }
+    census::say_kills("groups");
     // Sockets of other tests come and go there.
     census::wait_until("nothing new in /dev/shm", || in_shared_memory().iter().all(|name| before.contains(name)));
 }

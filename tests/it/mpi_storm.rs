@@ -6,8 +6,6 @@ use crate::census::{self, Mercy, Proc};
 use crate::mpi_programs::{Hello, hellos, spawns};
 use crate::own_shm::{self, OwnShm};
 use crate::place::{self, Random, Scratch};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -90,7 +88,7 @@ fn round((kind, hello): (Kind, &Hello), victim: Victim, after: Duration) {
     let shm = OwnShm::of(&mut case);
     // The pause is the fault: its moment.
     std::thread::sleep(after);
-    let is_hit = find(&case, victim).is_some_and(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok());
+    let is_hit = find(&case, victim).is_some_and(census::strike);
     // Programs that wait in a loop have all processors: tests of one job measure how soon the guardian is gone.
     let done = case.end_with(if is_hit { Mercy::LostHosts } else { Mercy::Ours });
     let (own, err, name) = (done.sorted(), done.err(), hello.name());
@@ -121,5 +119,6 @@ fn nothing_hangs_and_nothing_is_left() {
         })
     };
     let failed = (0..lanes).map(lane).collect::<Vec<_>>().into_iter().filter_map(|thread| thread.join().err()).count();
+    census::say_kills("MPI");
     assert_eq!(failed, 0, "lanes failed; RLAUNCH_TEST_SEED={}", place::seed());
 }

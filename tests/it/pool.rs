@@ -98,6 +98,7 @@ fn storm_of_kills_leaves_nothing() {
         .map(|lane| std::thread::spawn(move || storm(kills, jobs, place::seed().wrapping_add(lane))))
         .collect();
     let failed = threads.into_iter().filter_map(|thread| thread.join().err()).count();
+    crate::census::say_kills("pools");
     assert_eq!(failed, 0, "lanes failed; RLAUNCH_TEST_SEED={}", place::seed());
 }
 
@@ -108,6 +109,7 @@ fn storm(kills: u32, jobs: u32, seed: u64) {
     std::fs::copy(place::root().join("tests/it/storm.py"), plan.scratch().path("storm.py")).unwrap();
     let done = plan.start().code(0);
     assert!(done.out().ends_with(&format!("{kills} kills, {jobs} jobs: nothing is left\n")), "{}", done.out());
+    crate::census::count_kills(kills);
     bed.down();
 }
 

@@ -68,7 +68,7 @@ fn strike(case: &Case, victim: Victim, after: Duration) -> bool {
     std::thread::sleep(after);
     let pids = Parts::of(case.pid()).pids(victim);
     // All at once: none of them sees another one die before it is dead itself.
-    let hit = pids.iter().filter(|pid| kill(Pid::from_raw(**pid), Signal::SIGKILL).is_ok()).count();
+    let hit = pids.iter().filter(|pid| census::strike(**pid)).count();
     hit > 0
 }
 
@@ -127,6 +127,7 @@ fn storm(tier: &'static str, victims: Vec<Victim>, stream: u64) {
         })
         .collect();
     let failed = threads.into_iter().filter_map(|thread| thread.join().err()).count();
+    census::say_kills(tier);
     assert_eq!(failed, 0, "lanes failed; RLAUNCH_TEST_SEED={}", place::seed());
 }
 

@@ -3,12 +3,10 @@
 
 use crate::bed::Bed;
 use crate::case::Done;
-use crate::census::{Mercy, Proc};
+use crate::census::{self, Mercy, Proc};
 use crate::place::{self, Random};
 use crate::several::job;
 use crate::watch::Exit;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use std::time::Duration;
 
 /// The job of the acceptance: it lasts as long as its last rank.
@@ -56,7 +54,7 @@ fn strike(bed: &Bed, victim: Victim, random: &mut Random, after: Duration) -> bo
     std::thread::sleep(after);
     let found = victim.find(bed);
     // It may have ended since.
-    !found.is_empty() && kill(Pid::from_raw(random.pick(&found).pid), Signal::SIGKILL).is_ok()
+    !found.is_empty() && census::strike(random.pick(&found).pid)
 }
 
 fn judge(done: &Done, victim: Victim, hit: bool, story: &str) {
@@ -100,5 +98,6 @@ fn anybody_of_a_job_on_four_hosts() {
         })
         .collect();
     let failed = threads.into_iter().filter_map(|thread| thread.join().err()).count();
+    census::say_kills("hosts");
     assert_eq!(failed, 0, "lanes failed; RLAUNCH_TEST_SEED={}", place::seed());
 }
