@@ -119,14 +119,3 @@ fn invalid_command_is_refused() {
     let done = Plan::rlaunch(["--on-exit", "true"]).start().code(2);
     done.says("--on-exit");
 }
-
-#[test]
-fn a_restarter_around_it_reads_lines_as_nvrx_writes_them() {
-    let words = ["--nested-restarter", "-n", "2", "--max-restarts", "1", "--restart-delay", "0", "sh", "-c"];
-    let done = Plan::rlaunch(words).args(["[ $RANK = 1 ] && exit 7; exec sleep 1000"]).start().code(7);
-    let err = done.err();
-    let states = err.lines().filter_map(|line| line.split_once(" [NestedRestarter] name=[InJob] state="));
-    let states: Vec<&str> = states.map(|(_, state)| state).collect();
-    let again = ["handling stage=starting", "handling stage=processing", "handling stage=completed"];
-    assert_eq!(states, [&["initialize"], &again[..], &["aborted"]].concat(), "{err}");
-}

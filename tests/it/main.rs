@@ -57,7 +57,6 @@ mod pool_faults;
 mod preemption;
 mod python;
 mod reach;
-mod relocal;
 mod remote;
 mod rendezvous;
 mod report;

@@ -151,7 +151,7 @@ fn the_client_of_a_rank_that_waits_sleeps() {
 /// A user who asks for spare ranks with a program that does not use the client gets a warning; the job ends as it would.
 #[test]
 fn a_program_that_never_registers_has_no_spares_and_that_is_said_once() {
-    for (options, code) in [(["--spares", "1", "--respawn=next"], 0), (["--spares", "1", "--respawn"], 3)] {
+    for (options, code) in [(["--spares", "1", "--respawn"], 0), (["--spares", "1", "--respawn"], 3)] {
         let script = format!("exit {code}");
         let done = Case::start(options.into_iter().chain(["-n", "2", "sh", "-c", &script])).code(code);
         done.says("no rank has registered with the rlaunch client").says("--spares 1 and --respawn without effect: ");

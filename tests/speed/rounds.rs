@@ -7,7 +7,7 @@ use rlaunch_core::id::{NodeId, ProcId, Rank, Round};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_assign::{Flags, Key, Layer, Policy, Source, Stage, Tree, parse};
-use rlaunch_core::restart::{Limits, Respawn, Restart, RestartAction, RestartEvent, Setup, Site};
+use rlaunch_core::restart::{Limits, Restart, RestartAction, RestartEvent, Setup, Site};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Mono, Span};
@@ -34,9 +34,8 @@ fn setup(policy: Policy, in_slurm: bool) -> Setup {
         limits: Limits::default(),
         fault_window: Span::ZERO,
         yield_within: Span::from_secs(30),
-        relocal: false,
         give_up_after: Span::ZERO,
-        respawn: Respawn::Never,
+        respawn: false,
         respawn_timeout: Span::from_secs(300),
     }
 }

@@ -7,7 +7,7 @@ use rlaunch_core::machine::Machine;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_assign::parse;
 use rlaunch_core::restart::rank_fault::Fault;
-use rlaunch_core::restart::{Limits, Respawn, Restart, RestartAction, RestartEvent, Setup, Site, terms};
+use rlaunch_core::restart::{Limits, Restart, RestartAction, RestartEvent, Setup, Site, terms};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::round::{Enrolled, RoundDown};
@@ -54,16 +54,10 @@ fn setup(words: &[&str]) -> Result<Setup, String> {
         read_policy: |text| parse::policy(text).map_err(|error| error.to_string()),
         known: Vec::new(),
         limits,
-        relocal: pairs.contains_key("relocal"),
         fault_window: pairs.get("window").map_or(Ok(Span::ZERO), |word| span(word))?,
         yield_within: Span::from_secs(30),
         give_up_after: pairs.get("give-up-after").map_or(Ok(Span::ZERO), |word| span(word))?,
-        respawn: match pairs.get("respawn") {
-            None => Respawn::Never,
-            Some(&"now") => Respawn::Now,
-            Some(&"next") => Respawn::Next,
-            Some(word) => return Err(format!("respawn={word}")),
-        },
+        respawn: pairs.contains_key("respawn"),
         respawn_timeout: Span::from_secs(300),
     })
 }

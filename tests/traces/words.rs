@@ -57,17 +57,15 @@ fn place(place: &RoundRendezvous) -> String {
         nodes,
         node_index,
         fault,
-        relocal,
         slurm,
     } = place;
     let index = node_index.map_or("-".into(), |index| index.to_string());
     let here = if *here { " here" } else { "" };
     let after = fault.as_ref().map_or(String::new(), |fault| format!(", after {}", self::fault(fault)));
-    let relocal = if *relocal { ", local ranks anew" } else { "" };
     let slurm = slurm.as_ref().map_or(String::new(), |step| format!(", Slurm's {}:{}", step.hosts, step.tasks));
     let first = if first.get() == 0 { String::new() } else { format!(", counted from r{first}") };
     format!(
-        "at {addr}:{port}{here}, space {namespace}, world {active_world_size}/{world_size}/{initial_world_size}, host {index}/{nodes}{first}{relocal}{slurm}{after}"
+        "at {addr}:{port}{here}, space {namespace}, world {active_world_size}/{world_size}/{initial_world_size}, host {index}/{nodes}{first}{slurm}{after}"
     )
 }
 

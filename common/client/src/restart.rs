@@ -122,12 +122,6 @@ impl<'a> Restart<'a> {
         self.term("max_rank_faults", &count.to_string())
     }
 
-    /// LOCAL_RANK and what is as it are numbered anew in each round: without gaps, among those that work on the host. Not for a process that keeps
-    /// a device open from one round to the next, as that does not move. `--relocal` is the same.
-    pub fn relocal(self, is: bool) -> Self {
-        self.term("relocal", if is { "yes" } else { "no" })
-    }
-
     /// A value by which policies group, asked before the first round and whenever the process is ready: in the order in which the policy names those that only a program
     /// knows. With an error the process does not take part, or leaves; the others continue.
     pub fn key(mut self, key: impl Fn(&State) -> Result<String, BoxError> + 'a) -> Self {

@@ -3,7 +3,7 @@
 use crate::error::hinted;
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{Policy, parse};
-use crate::restart::{Limits, Respawn};
+use crate::restart::Limits;
 use crate::time::Span;
 use alloc::string::String;
 
@@ -14,14 +14,12 @@ pub struct Rounds {
     pub policy: Option<Policy>,
     /// `--max-rounds` and its like.
     pub limits: Limits,
-    /// `--relocal`: LOCAL_RANK is numbered anew in each round.
-    pub relocal: bool,
     /// How long further faults are waited for after the first of a round.
     pub fault_window: Span,
     /// How long a rank may continue before it is interrupted for a round that was planned.
     pub yield_within: Span,
     /// Whether processes that have ended are started again.
-    pub respawn: Respawn,
+    pub respawn: bool,
     /// How long such a process may take to register.
     pub respawn_timeout: Span,
     /// Which options have asked to hold ranks back, or to replace them: they do nothing for a program that does not take part.
@@ -40,10 +38,9 @@ impl Default for Rounds {
         Self {
             policy: None,
             limits: Limits::default(),
-            relocal: false,
             fault_window: Span::ZERO,
             yield_within: Self::YIELD,
-            respawn: Respawn::Never,
+            respawn: false,
             respawn_timeout: Self::RESPAWN,
             asked: OsBytes::default(),
         }

@@ -1,4 +1,4 @@
-//! Options about the notification of restarts and of the job's end: the user's commands, and a restarter around the job.
+//! Options about the notification of restarts and of the job's end: the user's commands.
 
 use super::errors::CliError;
 use super::scan::Given;
@@ -16,7 +16,6 @@ pub(super) enum Opt {
     OnRestart,
     OnExit,
     Timeout,
-    Nested,
 }
 
 pub(super) const GROUP: Group = Group {
@@ -50,14 +49,6 @@ pub(super) const GROUP: Group = Group {
             brief: "how long such a CMD may take (default: 30s)",
             more: &[],
         },
-        Row {
-            id: Id::Hooks(Opt::Nested),
-            short: None,
-            names: &["nested-restarter"],
-            takes: Takes::Nothing,
-            brief: "lines on stderr as NVRx writes them for a restarter",
-            more: &[],
-        },
     ],
 };
 
@@ -66,8 +57,6 @@ pub(super) struct Args {
     on_restart: Option<OsBytes>,
     on_exit: Option<OsBytes>,
     timeout: Option<Span>,
-    /// `--nested-restarter`
-    pub(super) nested: bool,
 }
 
 impl Args {
@@ -77,13 +66,12 @@ impl Args {
             Opt::OnRestart => self.on_restart = Some(command(option, value)?),
             Opt::OnExit => self.on_exit = Some(command(option, value)?),
             Opt::Timeout => self.timeout = Some(values::span_from(option, value, SHORTEST)?),
-            Opt::Nested => self.nested = true,
         }
         Ok(())
     }
 
     pub(super) fn wanted(self) -> Wanted {
-        let Self { on_restart, on_exit, timeout, nested: _ } = self;
+        let Self { on_restart, on_exit, timeout } = self;
         Wanted { on_restart, on_exit, within: timeout.unwrap_or(Wanted::WITHIN) }
     }
 }

@@ -181,8 +181,6 @@ pub(crate) struct Presentation {
     pub(crate) color: When,
     /// `--events`.
     pub(crate) events: Option<Events>,
-    /// `--nested-restarter`
-    pub(crate) nested: bool,
     /// `rlaunch clean`: removed files are the answer to the user.
     pub(crate) cleans: bool,
     /// `rlaunch map` without a program.
@@ -571,7 +569,6 @@ impl Wide {
             presentation: Presentation {
                 verbosity: output.verbosity,
                 color: output.color,
-                nested: hooks.nested,
                 cleans: false,
                 is_bare_map: false,
                 lead_has_more: false,

@@ -1,19 +1,17 @@
 //! Options about rounds: the in-process restart of a function, and who plays which role in it.
 
-use super::assign;
 use super::errors::{CliError, is_variable};
 use super::place::Said;
 use super::scan::Given;
 use super::site::Site;
 use super::table::{Group, Id, Row, Takes};
-use super::values;
-use super::{Program, Run};
+use super::{Program, Run, assign, values};
 use crate::view::phrases;
 use rlaunch_core::env::base;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{MOST_RANKS, Placement};
 use rlaunch_core::rank_assign::{self, AssignError, Policy, Stage, World};
-use rlaunch_core::restart::{Limits, Respawn, names_slices};
+use rlaunch_core::restart::{Limits, names_slices};
 use rlaunch_core::restarts::Restarts;
 use rlaunch_core::rounds::Rounds;
 use rlaunch_core::shell::quoted;
@@ -34,7 +32,6 @@ pub(super) enum Opt {
     MinWorld,
     MinActive,
     MaxRankFaults,
-    Relocal,
     FaultWindow,
     YieldWithin,
     Respawn,
@@ -70,23 +67,15 @@ pub(super) const GROUP: Group = Group {
         row(Opt::MinWorld, &["min-world"], "N", "not with fewer ranks"),
         row(Opt::MinActive, &["min-active"], "N", "not with fewer ranks that work"),
         row(Opt::MaxRankFaults, &["max-rank-faults"], "N", "a rank with more faults of its own is given up"),
-        Row {
-            id: Id::Rounds(Opt::Relocal),
-            short: None,
-            names: &["relocal"],
-            takes: Takes::Nothing,
-            brief: "number LOCAL_RANK anew in each round, without gaps",
-            more: &["For ranks that have no device open between rounds."],
-        },
         row(Opt::FaultWindow, &["fault-window"], "TIME", "wait so long for more faults first (default: 0s)"),
         row(Opt::YieldWithin, &["yield-within"], "TIME", "planned: ranks may go on so long (default: 30s)"),
         Row {
             id: Id::Rounds(Opt::Respawn),
             short: None,
             names: &["respawn"],
-            takes: Takes::Maybe("now|next"),
+            takes: Takes::Nothing,
             brief: "start a rank that has died again, to join",
-            more: &["now: by a round of its own (default).", "next: in the next round that a fault begins."],
+            more: &[],
         },
         row(Opt::RespawnTimeout, &["respawn-timeout"], "TIME", "it has so long to take part (default: 5m)"),
     ],
@@ -105,10 +94,9 @@ pub(super) struct Args {
     min_world: Spelled<u32>,
     min_active: Spelled<u32>,
     max_rank_faults: Spelled<u32>,
-    relocal: Option<OsBytes>,
     fault_window: Spelled<Span>,
     yield_within: Spelled<Span>,
-    respawn: Spelled<Respawn>,
+    respawn: Option<OsBytes>,
     respawn_timeout: Spelled<Span>,
 }
 
@@ -126,14 +114,9 @@ impl Args {
             Opt::MinWorld => self.min_world = Some((option.clone(), count(MOST_RANKS)?)),
             Opt::MinActive => self.min_active = Some((option.clone(), count(MOST_RANKS)?)),
             Opt::MaxRankFaults => self.max_rank_faults = Some((option.clone(), count_or_none(MOST)?)),
-            Opt::Relocal => self.relocal = Some(option),
             Opt::FaultWindow => self.fault_window = Some((option.clone(), values::span(&option, &value)?)),
             Opt::YieldWithin => self.yield_within = Some((option.clone(), values::span(&option, &value)?)),
-            Opt::Respawn if value.is_empty() => self.respawn = Some((option, Respawn::Now)),
-            Opt::Respawn => {
-                let how = values::choice(&option, &value, &[("now", Respawn::Now), ("next", Respawn::Next)])?;
-                self.respawn = Some((option, how));
-            }
+            Opt::Respawn => self.respawn = Some(option),
             Opt::RespawnTimeout => {
                 let most = values::span_from(&option, &value, Span::from_secs(1))?;
                 self.respawn_timeout = Some((option, most));
@@ -170,7 +153,7 @@ impl Args {
             let what = "nothing is started again".into();
             return Err(wrong(option.to_string(), what, Some("--respawn".into())));
         }
-        if let (Some((respawn, _)), Some((rounds, 1))) = (&self.respawn, &self.max_rounds) {
+        if let (Some(respawn), Some((rounds, 1))) = (&self.respawn, &self.max_rounds) {
             return Err(both(
                 respawn,
                 rounds,
@@ -204,7 +187,7 @@ impl Args {
     fn in_vain(&self) -> OsBytes {
         let spares = self.spares.as_ref().map(|(option, n)| format!("{option} {n}"));
         let hosts = self.spare_hosts.as_ref().map(ToString::to_string);
-        let respawn = self.respawn.as_ref().map(|(option, _)| option.to_string());
+        let respawn = self.respawn.as_ref().map(OsBytes::to_string);
         let all: Vec<String> = [spares, hosts, respawn].into_iter().flatten().collect();
         OsBytes::from(all.join(" and ").as_str())
     }
@@ -213,10 +196,7 @@ impl Args {
     fn words(&self) -> Vec<String> {
         let policy = self.policy.as_ref().map(|said| values::spell(&said.option, &quoted(&said.value)));
         let hosts = self.spare_hosts.as_ref().map(ToString::to_string);
-        let respawn = self.respawn.as_ref().map(|(option, how)| match how {
-            Respawn::Next => format!("{option}=next"),
-            Respawn::Now | Respawn::Never => option.to_string(),
-        });
+        let respawn = self.respawn.as_ref().map(OsBytes::to_string);
         let counts = [&self.spares, &self.max_rounds, &self.min_world, &self.min_active, &self.max_rank_faults];
         let counts = counts.into_iter().flatten().map(|(option, n)| values::spell(option, &n.to_string()));
         policy.into_iter().chain(hosts).chain(counts).chain(respawn).collect()
@@ -231,9 +211,8 @@ impl Args {
         let typed = |option: &&OsBytes| !is_variable(option);
         let span = spans.into_iter().find_map(|one| one.as_ref().map(|(option, _)| option).filter(typed));
         let hosts = self.spare_hosts.as_ref().map(spare_hosts::SpareHosts::option);
-        let respawn = self.respawn.as_ref().map(|(option, _)| option);
-        let relocal = self.relocal.as_ref();
-        self.policy.as_ref().map(|said| &said.option).or(hosts).or(first).or(relocal).or(respawn).or(span)
+        let respawn = self.respawn.as_ref();
+        self.policy.as_ref().map(|said| &said.option).or(hosts).or(first).or(respawn).or(span)
     }
 }
 
@@ -303,10 +282,9 @@ impl Run {
                 min_active: count(min_active),
                 max_rank_faults: count(max_rank_faults),
             },
-            relocal: self.rounds.relocal.is_some(),
             fault_window: span(&self.rounds.fault_window).unwrap_or_default(),
             yield_within: span(&self.rounds.yield_within).unwrap_or(Rounds::YIELD),
-            respawn: self.rounds.respawn.as_ref().map_or(Respawn::Never, |(_, respawn)| *respawn),
+            respawn: self.rounds.respawn.is_some(),
             respawn_timeout: span(&self.rounds.respawn_timeout).unwrap_or(Rounds::RESPAWN),
             asked: self.rounds.in_vain(),
         })

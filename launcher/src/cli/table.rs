@@ -42,7 +42,7 @@ pub(super) enum Id {
 pub(super) enum Takes {
     Nothing,
     One(&'static str),
-    /// `--respawn=next`: none, or one behind `=`.
+    /// `--wait=10m`: none, or one behind `=`.
     Maybe(&'static str),
     /// `-genv NAME VALUE`: read as `NAME=VALUE`.
     Pair(&'static str),

@@ -23,7 +23,6 @@ use crate::colour;
 use crate::pool::client::Warner;
 use crate::view::Tone;
 use crate::view::log_view::LogView;
-use crate::view::nested::Nested;
 use crate::view::notices::{By, carrier_said, no_message};
 use crate::view::progress::{Onto, Progress};
 use anyhow::Context as _;
@@ -35,7 +34,7 @@ use parting::{Parting, Push};
 use remote::Remote;
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::ended;
-use rlaunch_core::events::{JobNews, Record, What};
+use rlaunch_core::events::{JobNews, Record};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::NodeId;
@@ -110,8 +109,6 @@ pub(crate) struct Edges {
     discover: discover::Discover,
     /// How discovered hosts are reached.
     reach: Reach,
-    /// Lines for a restarter around the job.
-    nested: Option<Nested>,
     pool: pool::Pool,
 }
 
@@ -148,7 +145,6 @@ impl Edges {
         let log_view = LogView::new(short, tone(presentation.verbosity), rlaunch_sys::tty::is_terminal(2))
             .of_job(presentation.cleans, presentation.lead_has_more)
             .of_streams(shows_stderr, job.lead);
-        let nested = presentation.nested.then(|| Nested::new(std::process::id(), &names.0));
         Ok(Self {
             nodes,
             store,
@@ -171,7 +167,6 @@ impl Edges {
             hooks: hooks.context("cannot start what ends the commands of --on-restart and --on-exit")?,
             discover: discover.context("cannot start what ends the command of --discover")?,
             reach: setup.plan.reach.clone(),
-            nested,
             pool: pool::Pool::new(setup.pool),
         })
     }
@@ -482,13 +477,8 @@ impl Edges {
     fn record(&mut self, record: &Record) {
         trace::record(record, &self.names.0, &self.names.1);
         let text = self.log_view.text(record, self.by);
-        let nested = self.nested.as_mut().map(|nested| nested.lines(record)).unwrap_or_default();
-        // A restarter reads the end of the job before the report.
-        let is_last = matches!(record.what, What::JobEnd { .. });
-        for lines in if is_last { [nested, text] } else { [text, nested] } {
-            if !lines.is_empty() {
-                self.say(lines);
-            }
+        if !text.is_empty() {
+            self.say(text);
         }
         self.progress.iter_mut().for_each(|progress| progress.record(&record.what, now()));
         self.hooks.heard(record);

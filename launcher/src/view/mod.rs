@@ -12,7 +12,6 @@ pub(crate) mod log_view;
 mod lost;
 pub(crate) mod map;
 mod mpi_messages;
-pub(crate) mod nested;
 pub(crate) mod notices;
 pub(crate) mod path_search;
 pub(crate) mod phrases;

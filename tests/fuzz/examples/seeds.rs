@@ -210,7 +210,6 @@ fn rounds(down: &[Vec<u8>], said: &[Said]) -> Vec<Vec<u8>> {
             nodes: 0,
             node_index: None,
             fault: None,
-            relocal: false,
             slurm: Some(layout()),
         };
         let seats = Capped::chunks(seats).remove(0);

@@ -3,7 +3,7 @@
 
 use super::block::{RankVariables, Sink};
 use super::login_variables::name_of;
-use super::{Anew, Contract, Role, Var};
+use super::{Contract, Role, Var};
 use crate::os_strings::OsStrings;
 
 pub(super) const CONTRACT: Contract = Contract {
@@ -13,26 +13,23 @@ pub(super) const CONTRACT: Contract = Contract {
             next N, and so on. Each rank numbers its GPUs from 0. Numbers, UUIDs and MIG devices of your list keep their \
             form. In a Slurm allocation, each host uses the list that Slurm gives the step there. `-x` overrides that list.",
     vars: &[
-        Var {
-            name: "CUDA_VISIBLE_DEVICES",
-            role: Role::Narrowed,
-            doc: "GPUs of the rank, out of your list. Without a list: out of all GPUs of the host.",
-            anew: Anew::Never,
-        },
-        Var {
-            name: "HIP_VISIBLE_DEVICES",
-            role: Role::Narrowed,
-            doc: "The same on hosts with AMD GPUs. Your value overrides CUDA_VISIBLE_DEVICES there, and ranks get both \
+        Var::new(
+            "CUDA_VISIBLE_DEVICES",
+            Role::Narrowed,
+            "GPUs of the rank, out of your list. Without a list: out of all GPUs of the host.",
+        ),
+        Var::new(
+            "HIP_VISIBLE_DEVICES",
+            Role::Narrowed,
+            "The same on hosts with AMD GPUs. Your value overrides CUDA_VISIBLE_DEVICES there, and ranks get both \
              variables.",
-            anew: Anew::Never,
-        },
-        Var {
-            name: "ROCR_VISIBLE_DEVICES",
-            role: Role::Read,
-            doc: "On hosts with AMD GPUs: rlaunch shares out the GPUs of this list. It stays as it is, and numbers \
+        ),
+        Var::new(
+            "ROCR_VISIBLE_DEVICES",
+            Role::Read,
+            "On hosts with AMD GPUs: rlaunch shares out the GPUs of this list. It stays as it is, and numbers \
              count within it.",
-            anew: Anew::Never,
-        },
+        ),
     ],
     families: &[],
 };

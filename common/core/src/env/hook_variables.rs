@@ -1,9 +1,9 @@
 //! Variables for the commands of `--on-restart` and `--on-exit`; `core::hooks` gives the values.
 
-use super::{Anew, Contract, Role, Var, lookup};
+use super::{Contract, Role, Var, lookup};
 
 const fn var(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Told, doc, anew: Anew::Never }
+    Var::new(name, Role::Told, doc)
 }
 
 pub(super) const CONTRACT: Contract = Contract {

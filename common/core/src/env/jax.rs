@@ -5,7 +5,7 @@
 //! MPI 4 would look for a daemon at that address, so these are set for programs of JAX only.
 
 use super::block::{Host, Sink};
-use super::{Anew, Contract, Role, Var};
+use super::{Contract, Role, Var};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,24 +20,23 @@ pub(super) const CONTRACT: Contract = Contract {
             `OMPI_MCA_orte_hnp_uri` is set. In a Slurm job, JAX reads [Slurm's variables](#slurm), which every rank has \
             there.",
     vars: &[
-        Var {
-            name: "JAX_COORDINATOR_ADDRESS",
-            role: Role::Default,
-            doc: "MASTER_ADDR and the port MASTER_PORT + 1, where rank 0 listens.",
-            anew: Anew::EachRound,
-        },
-        Var {
-            name: "JAX_LOCAL_DEVICE_IDS",
-            role: Role::Default,
-            doc: "With `--gpus-per-rank N`: 0 to N-1. A rank alone on its host: all GPUs. Otherwise unset, and JAX uses LOCAL_RANK.",
-            anew: Anew::Never,
-        },
-        Var {
-            name: "OMPI_MCA_orte_hnp_uri",
-            role: Role::Set,
-            doc: "JAX recognizes Open MPI by it. Other programs never get it, also not from an outer mpirun 4.",
-            anew: Anew::EachRound,
-        },
+        Var::new(
+            "JAX_COORDINATOR_ADDRESS",
+            Role::Default,
+            "MASTER_ADDR and the port MASTER_PORT + 1, where rank 0 listens.",
+        )
+        .each_round(),
+        Var::new(
+            "JAX_LOCAL_DEVICE_IDS",
+            Role::Default,
+            "With `--gpus-per-rank N`: 0 to N-1. A rank alone on its host: all GPUs. Otherwise unset, and JAX uses LOCAL_RANK.",
+        ),
+        Var::new(
+            "OMPI_MCA_orte_hnp_uri",
+            Role::Set,
+            "JAX recognizes Open MPI by it. Other programs never get it, also not from an outer mpirun 4.",
+        )
+        .each_round(),
     ],
     families: &[],
 };

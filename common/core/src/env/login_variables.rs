@@ -1,15 +1,15 @@
 //! Variables that hold for one host only. On another than the launcher's the caller's value stays at home, and that of the login there
 //! stands.
 
-use super::{Anew, Contract, Role, Var, lookup};
+use super::{Contract, Role, Var, lookup};
 use crate::os_strings::OsStrings;
 
 const fn host(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Host, doc, anew: Anew::Never }
+    Var::new(name, Role::Host, doc)
 }
 
 const fn user(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::User, doc, anew: Anew::Never }
+    Var::new(name, Role::User, doc)
 }
 
 pub(super) const CONTRACT: Contract = Contract {

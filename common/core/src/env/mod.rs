@@ -96,17 +96,6 @@ impl Role {
     }
 }
 
-/// Whether a round changes a variable.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Anew {
-    /// A round does not change it.
-    Never,
-    /// Each does.
-    EachRound,
-    /// Only where ranks are numbered anew on their hosts as well (`--relocal`).
-    Relocal,
-}
-
 /// A variable.
 #[derive(Clone, Copy, Debug)]
 pub struct Var {
@@ -117,7 +106,7 @@ pub struct Var {
     /// Its meaning, in one line.
     pub doc: &'static str,
     /// Whether a rank gets it anew when the program restarts a function within its processes.
-    pub anew: Anew,
+    pub each_round: bool,
 }
 
 /// The variables of one convention.
@@ -188,14 +177,13 @@ pub fn lookup(name: &[u8]) -> Option<&'static Var> {
 }
 
 impl Var {
-    /// Marks a variable that a rank gets anew for each round.
-    const fn each_round(self) -> Self {
-        Self { anew: Anew::EachRound, ..self }
+    const fn new(name: &'static str, role: Role, doc: &'static str) -> Self {
+        Self { name, role, doc, each_round: false }
     }
 
-    /// Marks a variable about the devices of a process: a round changes it only on request.
-    const fn relocal(self) -> Self {
-        Self { anew: Anew::Relocal, ..self }
+    /// Marks a variable that a rank gets anew for each round.
+    const fn each_round(self) -> Self {
+        Self { each_round: true, ..self }
     }
 
     fn covers(&self, name: &[u8]) -> bool {
@@ -222,18 +210,14 @@ pub fn document() -> String {
             }
         }
         for (doc, names) in removed {
-            write_row(&mut text, &names, &Var { name: "", role: Role::Removed, doc, anew: Anew::Never });
+            write_row(&mut text, &names, &Var::new("", Role::Removed, doc));
         }
     }
     text
 }
 
 fn write_row(text: &mut String, names: &str, var: &Var) {
-    let round = match var.anew {
-        Anew::Never => "",
-        Anew::EachRound => ", each round",
-        Anew::Relocal => ", each round with `--relocal`",
-    };
+    let round = if var.each_round { ", each round" } else { "" };
     for part in ["| `", names, "` | ", var.role.in_words(), round, " | ", var.doc, " |\n"] {
         text.push_str(part);
     }

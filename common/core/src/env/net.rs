@@ -2,10 +2,10 @@
 //! 127.0.1.1 and leads to no other host; `TensorPipe` does the same.
 
 use super::block::{Host, Sink};
-use super::{Anew, Contract, Role, Var};
+use super::{Contract, Role, Var};
 
 const fn var(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Default, doc, anew: Anew::Never }
+    Var::new(name, Role::Default, doc)
 }
 
 pub(super) const CONTRACT: Contract = Contract {

@@ -6,31 +6,25 @@
 
 use super::block::{Host, MpiHost, RankVariables, Sink};
 use super::pmi::crowded;
-use super::{Anew, Contract, Role, Var};
+use super::{Contract, Role, Var};
 use crate::mpi::Layout;
 use alloc::format;
 
 const fn set(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Set, doc, anew: Anew::Never }
+    Var::new(name, Role::Set, doc)
 }
 
 const fn gone(name: &'static str) -> Var {
-    Var {
-        name,
-        role: Role::Removed,
-        doc: "Set by an outer prterun, mpirun or prted for its own ranks.",
-        anew: Anew::Never,
-    }
+    Var::new(name, Role::Removed, "Set by an outer prterun, mpirun or prted for its own ranks.")
 }
 
 /// Chooses among the ways in which a library and its launcher speak.
 const fn dialect(name: &'static str) -> Var {
-    Var {
+    Var::new(
         name,
-        role: Role::Removed,
-        doc: "The agent knows one way to speak PMIx: `MPI_Init` fails with another. `-x` keeps your value.",
-        anew: Anew::Never,
-    }
+        Role::Removed,
+        "The agent knows one way to speak PMIx: `MPI_Init` fails with another. `-x` keeps your value.",
+    )
 }
 
 pub(super) const CONTRACT: Contract = Contract {
@@ -42,20 +36,18 @@ pub(super) const CONTRACT: Contract = Contract {
         gone("OMPI_APP_CTX_NUM_PROCS"),
         gone("OMPI_ARGV"),
         gone("OMPI_COMMAND"),
-        set("OMPI_COMM_WORLD_LOCAL_RANK", "As LOCAL_RANK.").relocal(),
+        set("OMPI_COMM_WORLD_LOCAL_RANK", "As LOCAL_RANK."),
         set("OMPI_COMM_WORLD_LOCAL_SIZE", "As LOCAL_WORLD_SIZE.").each_round(),
-        set("OMPI_COMM_WORLD_NODE_RANK", "As LOCAL_RANK. (Open MPI counts ranks of other jobs on the node too.)")
-            .relocal(),
+        set("OMPI_COMM_WORLD_NODE_RANK", "As LOCAL_RANK. (Open MPI counts ranks of other jobs on the node too.)"),
         set("OMPI_COMM_WORLD_RANK", "As RANK.").each_round(),
         set("OMPI_COMM_WORLD_SIZE", "As WORLD_SIZE.").each_round(),
         gone("OMPI_FILE_LOCATION"),
         gone("OMPI_FIRST_RANKS"),
-        Var {
-            name: "OMPI_MCA_btl_tcp_if_include",
-            role: Role::Default,
-            doc: "The network of the interface, as `10.1.0.0/24`; only with `--interface`, several hosts and `--mpi`.",
-            anew: Anew::Never,
-        },
+        Var::new(
+            "OMPI_MCA_btl_tcp_if_include",
+            Role::Default,
+            "The network of the interface, as `10.1.0.0/24`; only with `--interface`, several hosts and `--mpi`.",
+        ),
         gone("OMPI_MCA_cpu_type"),
         gone("OMPI_MCA_ess"),
         gone("OMPI_MCA_initial_wdir"),
@@ -73,20 +65,18 @@ pub(super) const CONTRACT: Contract = Contract {
         gone("OMPI_MCA_orte_parent_uri"),
         gone("OMPI_MCA_orte_precondition_transports"),
         gone("OMPI_MCA_orte_top_session_dir"),
-        Var {
-            name: "OMPI_MCA_pmix",
-            role: Role::Removed,
-            doc: "Set by an outer mpirun 4: with it, a program without a PMIx server fails. `-x OMPI_MCA_pmix` keeps your value.",
-            anew: Anew::Never,
-        },
+        Var::new(
+            "OMPI_MCA_pmix",
+            Role::Removed,
+            "Set by an outer mpirun 4: with it, a program without a PMIx server fails. `-x OMPI_MCA_pmix` keeps your value.",
+        ),
         gone("OMPI_MCA_shmem_RUNTIME_QUERY_hint"),
         gone("OMPI_NUM_APP_CTX"),
-        Var {
-            name: "OMPI_UNIVERSE_SIZE",
-            role: Role::Removed,
-            doc: "Set by an outer mpirun. mpirun of Open MPI 4.1 does not start in a rank that has it.",
-            anew: Anew::Never,
-        },
+        Var::new(
+            "OMPI_UNIVERSE_SIZE",
+            Role::Removed,
+            "Set by an outer mpirun. mpirun of Open MPI 4.1 does not start in a rank that has it.",
+        ),
         gone("OMPI_WORLD_LOCAL_SIZE"),
         gone("OMPI_WORLD_SIZE"),
         gone("OPAL_USER_PARAMS_GIVEN"),

@@ -1,14 +1,14 @@
 //! Names by which further frameworks know a rank: DeepSpeed, accelerate, Lightning, Horovod. Most of what they read is torchrun's.
 
 use super::block::{Host, Sink};
-use super::{Anew, Contract, Role, Var};
+use super::{Contract, Role, Var};
 
 const fn set(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Set, doc, anew: Anew::Never }
+    Var::new(name, Role::Set, doc)
 }
 
 const fn gone(name: &'static str) -> Var {
-    Var { name, role: Role::Removed, doc: "Set by an outer horovodrun for its own ranks.", anew: Anew::Never }
+    Var::new(name, Role::Removed, "Set by an outer horovodrun for its own ranks.")
 }
 
 pub(super) const CONTRACT: Contract = Contract {

@@ -1,13 +1,13 @@
 //! rlaunch's own names: what a rank can ask about itself, and what a user can set instead of an option.
 
 use super::block::{Host, RankVariables, Sink};
-use super::{Anew, Contract, Role, Var};
+use super::{Contract, Role, Var};
 use crate::id::WorldId;
 use crate::spec::Tier;
 use alloc::format;
 
 const fn var(name: &'static str, role: Role, doc: &'static str) -> Var {
-    Var { name, role, doc, anew: Anew::Never }
+    Var::new(name, role, doc)
 }
 
 pub(super) const CONTRACT: Contract = Contract {
@@ -117,7 +117,6 @@ pub(super) const CONTRACT: Contract = Contract {
         var("RLAUNCH_RAW", Role::ReadOnce, "`1`: as `--raw`."),
         var("RLAUNCH_RDZV_ID", Role::ReadOnce, "As `--rdzv-id`."),
         var("RLAUNCH_REDIRECTS", Role::ReadOnce, "As `--redirects`."),
-        var("RLAUNCH_RESPAWN", Role::ReadOnce, "As `--respawn`: `now` or `next`."),
         var("RLAUNCH_RESPAWN_TIMEOUT", Role::Read, "As `--respawn-timeout`."),
         var("RLAUNCH_RESTART_COUNT", Role::Set, "Number of restarts of all ranks so far (`--max-restarts`)."),
         var("RLAUNCH_RESTART_DELAY", Role::Read, "As `--restart-delay`."),

@@ -4,20 +4,20 @@
 //! do not read `PMI_RANK`. Scripts choose a device or a part by it.
 
 use super::block::{Host, MpiHost, RankVariables, Sink};
-use super::{Anew, Contract, Role, Var};
+use super::{Contract, Role, Var};
 use alloc::format;
 
 const fn set(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Set, doc, anew: Anew::Never }
+    Var::new(name, Role::Set, doc)
 }
 
 const fn gone(name: &'static str) -> Var {
-    Var { name, role: Role::Removed, doc: "Set by an outer mpiexec for its own ranks.", anew: Anew::Never }
+    Var::new(name, Role::Removed, "Set by an outer mpiexec for its own ranks.")
 }
 
 /// Set where a host has more ranks than processors for them.
 pub(super) const fn crowded(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Default, doc, anew: Anew::Never }
+    Var::new(name, Role::Default, doc)
 }
 
 pub(super) const CONTRACT: Contract = Contract {
@@ -26,27 +26,25 @@ pub(super) const CONTRACT: Contract = Contract {
             `PMI_*` names must not either. With `--mpi none` ranks have no PMI_PORT and what belongs to it.",
     vars: &[
         gone("HYDI_CONTROL_FD"),
-        Var {
-            name: "HYDRA_HOST_FILE",
-            role: Role::Read,
-            doc: "The hostfile, as under mpiexec. `-H`, `--hostfile` and their variables override it.",
-            anew: Anew::Never,
-        },
+        Var::new(
+            "HYDRA_HOST_FILE",
+            Role::Read,
+            "The hostfile, as under mpiexec. `-H`, `--hostfile` and their variables override it.",
+        ),
         crowded("I_MPI_THREAD_YIELD", "`3`, where a host has more ranks than processors: ranks that wait yield."),
-        Var {
-            name: "MPIEXEC_TIMEOUT",
-            role: Role::Read,
-            doc: "Time limit of the job in seconds, as under mpiexec. `--timeout` and RLAUNCH_TIMEOUT override it.",
-            anew: Anew::Never,
-        },
+        Var::new(
+            "MPIEXEC_TIMEOUT",
+            Role::Read,
+            "Time limit of the job in seconds, as under mpiexec. `--timeout` and RLAUNCH_TIMEOUT override it.",
+        ),
         crowded("MPIR_CVAR_CH4_PROGRESS_THROTTLE", "`true`, as I_MPI_THREAD_YIELD."),
         crowded("MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT", "`1`, as I_MPI_THREAD_YIELD."),
         crowded("MPIR_CVAR_ENABLE_HEAVY_YIELD", "`1`, as I_MPI_THREAD_YIELD: ranks that wait sleep for a moment."),
         set("MPIR_CVAR_PMI_VERSION", "`1`, with PMI_PORT: MPICH 5 aborts if it finds PMI and PMIx; this chooses PMI."),
         crowded("MPIR_CVAR_POLLS_BEFORE_YIELD", "`1`, as I_MPI_THREAD_YIELD."),
         set("MPI_LOCALNRANKS", "As LOCAL_WORLD_SIZE.").each_round(),
-        set("MPI_LOCALRANKID", "As LOCAL_RANK.").relocal(),
-        set("MV2_COMM_WORLD_LOCAL_RANK", "As LOCAL_RANK, for scripts written for MVAPICH.").relocal(),
+        set("MPI_LOCALRANKID", "As LOCAL_RANK."),
+        set("MV2_COMM_WORLD_LOCAL_RANK", "As LOCAL_RANK, for scripts written for MVAPICH."),
         set("MV2_COMM_WORLD_LOCAL_SIZE", "As LOCAL_WORLD_SIZE.").each_round(),
         set("MV2_COMM_WORLD_RANK", "As RANK.").each_round(),
         set("MV2_COMM_WORLD_SIZE", "As WORLD_SIZE.").each_round(),
@@ -59,7 +57,7 @@ pub(super) const CONTRACT: Contract = Contract {
         set("PMI_ID", "As RANK, with PMI_PORT."),
         gone("PMI_JOBID"),
         gone("PMI_KVS"),
-        set("PMI_LOCAL_RANK", "As LOCAL_RANK, by the name of Cray's launcher.").relocal(),
+        set("PMI_LOCAL_RANK", "As LOCAL_RANK, by the name of Cray's launcher."),
         set("PMI_LOCAL_SIZE", "As LOCAL_WORLD_SIZE.").each_round(),
         set("PMI_PORT", "Address and port of 127.0.0.1 at which the agent serves MPI libraries (`--mpi`)."),
         gone("PMI_PROCESS_MAPPING"),

@@ -1,7 +1,7 @@
 //! Variables that a rank gets anew for a round, of all contracts: the same that a process started for the round would get.
 
 use super::block::{Host, RankVariables, common, of_rank};
-use super::{Anew, Role, lookup, own};
+use super::{Role, lookup, own};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use alloc::vec::Vec;
@@ -16,20 +16,18 @@ pub struct OfRound {
     /// Names of what each has for itself, in their order, and whether a round changes it: they are looked up for the first rank.
     known: Vec<(OsBytes, bool)>,
     pinned: OsStrings,
-    relocal: bool,
 }
 
 impl OfRound {
     /// `host` is what those that work in it share. Values that the user pinned stay. But the rendezvous after the first round is another
-    /// one, whatever set the first. With `relocal` ranks are numbered anew on the host too.
+    /// one, whatever set the first.
     #[must_use]
-    pub fn new(host: &Host<'_>, pinned: &OsStrings, relocal: bool) -> Self {
+    pub fn new(host: &Host<'_>, pinned: &OsStrings) -> Self {
         let moves = |name: &&[u8]| host.round > 0 && lookup(name).is_some_and(|var| var.role == Role::Meeting);
         let pinned: OsStrings = pinned.iter().filter(|name| !moves(name)).collect();
         let block = common(host, &pinned);
-        let shared =
-            named(&block).filter(|(name, _)| changes(name, relocal)).map(|(name, value)| (name.into(), value.into()));
-        Self { shared: shared.collect(), known: Vec::new(), pinned, relocal }
+        let shared = named(&block).filter(|(name, _)| changes(name)).map(|(name, value)| (name.into(), value.into()));
+        Self { shared: shared.collect(), known: Vec::new(), pinned }
     }
 
     /// Variables to set and to remove for a rank. A rank in reserve has none of the variables about active ranks.
@@ -37,7 +35,7 @@ impl OfRound {
     pub fn of(&mut self, seat: &RankVariables<'_>, works: bool) -> Vec<(OsBytes, Option<OsBytes>)> {
         let mut block = OsStrings::default();
         of_rank(seat, &self.pinned, &mut block);
-        let Self { shared, known, relocal, .. } = self;
+        let Self { shared, known, .. } = self;
         let mut all = Vec::with_capacity(shared.len() + known.len());
         let is_set = |name: &[u8]| works || own::CONTRACT.vars.iter().any(|var| var.name.as_bytes() == name);
         all.extend(shared.iter().map(|(name, value)| (name.clone(), is_set(name).then(|| value.clone()))));
@@ -46,7 +44,7 @@ impl OfRound {
                 Some((same, changes)) if **same == *name => *changes,
                 Some(_) | None => {
                     known.truncate(at);
-                    let changes = changes(name, *relocal);
+                    let changes = changes(name);
                     known.push((name.into(), changes));
                     changes
                 }
@@ -67,12 +65,8 @@ fn named(block: &OsStrings) -> impl Iterator<Item = (&[u8], &[u8])> {
 }
 
 /// Whether a round does.
-fn changes(name: &[u8], relocal: bool) -> bool {
-    lookup(name).is_some_and(|var| match var.anew {
-        Anew::Never => false,
-        Anew::EachRound => true,
-        Anew::Relocal => relocal,
-    })
+fn changes(name: &[u8]) -> bool {
+    lookup(name).is_some_and(|var| var.each_round)
 }
 
 #[cfg(test)]
@@ -83,11 +77,7 @@ mod tests {
     use alloc::string::{String, ToString};
 
     fn env(round: u32, pinned: &[&str], works: bool) -> Vec<(String, Option<String>)> {
-        env_by(round, pinned, works, false)
-    }
-
-    fn env_by(round: u32, pinned: &[&str], works: bool, relocal: bool) -> Vec<(String, Option<String>)> {
-        let all = OfRound::new(&Host { round, ..HOST }, &pinned.iter().collect(), relocal).of(&SEAT, works);
+        let all = OfRound::new(&Host { round, ..HOST }, &pinned.iter().collect()).of(&SEAT, works);
         all.into_iter().map(|(name, value)| (name.to_string(), value.map(|value| value.to_string()))).collect()
     }
 
@@ -98,31 +88,9 @@ mod tests {
     #[test]
     fn only_flagged_variables_are_sent() {
         let told: BTreeSet<String> = env(1, &[], true).into_iter().map(|(name, _)| name).collect();
-        let flagged =
-            super::super::REGISTRY.iter().flat_map(|contract| contract.vars).filter(|var| var.anew == Anew::EachRound);
+        let flagged = super::super::REGISTRY.iter().flat_map(|contract| contract.vars).filter(|var| var.each_round);
         assert_eq!(told, flagged.map(|var| var.name.to_string()).collect());
         assert!(!told.contains("LOCAL_RANK") && !told.contains("CUDA_VISIBLE_DEVICES"), "devices stay");
-    }
-
-    #[test]
-    fn ranks_on_their_host_are_told_anew_where_that_is_asked_for() {
-        let names = |relocal, works| -> BTreeSet<(String, bool)> {
-            env_by(1, &[], works, relocal).into_iter().map(|(name, value)| (name, value.is_some())).collect()
-        };
-        let more: Vec<_> = names(true, true).difference(&names(false, true)).cloned().collect();
-        let local = [
-            "LOCAL_RANK",
-            "MPI_LOCALRANKID",
-            "MV2_COMM_WORLD_LOCAL_RANK",
-            "OMPI_COMM_WORLD_LOCAL_RANK",
-            "OMPI_COMM_WORLD_NODE_RANK",
-            "PMI_LOCAL_RANK",
-            "SLURM_LOCALID",
-        ];
-        assert_eq!(more, local.map(|name| (name.to_string(), true)));
-        let more: Vec<_> = names(true, false).difference(&names(false, false)).cloned().collect();
-        assert_eq!(more, local.map(|name| (name.to_string(), false)), "one in reserve has none");
-        assert_eq!(value(&env_by(1, &["LOCAL_RANK"], true, true), "LOCAL_RANK"), None, "the user's stays");
     }
 
     #[test]

@@ -5,23 +5,18 @@
 //! task 0. The names of the allocation stay. `SLURM_STEP_ID` is left out on purpose: Open MPI 4.1 would take srun for its launcher.
 
 use super::block::{Host, RankVariables, Sink};
-use super::{Anew, Contract, Role, Var};
+use super::{Contract, Role, Var};
 
 const fn set(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Set, doc, anew: Anew::EachRound }
+    Var::new(name, Role::Set, doc).each_round()
 }
 
 const fn gone(name: &'static str) -> Var {
-    Var {
-        name,
-        role: Role::Removed,
-        doc: "Belongs to the step or the task in which rlaunch itself runs.",
-        anew: Anew::Never,
-    }
+    Var::new(name, Role::Removed, "Belongs to the step or the task in which rlaunch itself runs.")
 }
 
 const fn host(name: &'static str) -> Var {
-    Var { name, role: Role::Host, doc: "Describes the host on which rlaunch itself runs.", anew: Anew::Never }
+    Var::new(name, Role::Host, "Describes the host on which rlaunch itself runs.")
 }
 
 pub(super) const CONTRACT: Contract = Contract {
@@ -36,7 +31,7 @@ pub(super) const CONTRACT: Contract = Contract {
         host("SLURM_GPUS_ON_NODE"),
         set("SLURM_GTIDS", "Ranks of the host with commas between them."),
         gone("SLURM_LAUNCH_NODE_IPADDR"),
-        set("SLURM_LOCALID", "As LOCAL_RANK.").relocal(),
+        Var::new("SLURM_LOCALID", Role::Set, "As LOCAL_RANK."),
         set("SLURM_NNODES", "As GROUP_WORLD_SIZE."),
         set("SLURM_NODEID", "As GROUP_RANK."),
         set("SLURM_NPROCS", "As WORLD_SIZE."),

@@ -1,11 +1,11 @@
 //! The variables that torchrun sets for its workers: `init_process_group()` with `env://` works under rlaunch as it does there.
 
 use super::block::{Host, RankVariables, Sink};
-use super::{Anew, Contract, Role, Var};
+use super::{Contract, Role, Var};
 use alloc::format;
 
 const fn var(name: &'static str, role: Role, doc: &'static str) -> Var {
-    Var { name, role, doc, anew: Anew::Never }
+    Var::new(name, role, doc)
 }
 
 pub(super) const CONTRACT: Contract = Contract {
@@ -14,7 +14,7 @@ pub(super) const CONTRACT: Contract = Contract {
     vars: &[
         var("GROUP_RANK", Role::Set, "Index of the host.").each_round(),
         var("GROUP_WORLD_SIZE", Role::Set, "Number of hosts of the job.").each_round(),
-        var("LOCAL_RANK", Role::Set, "Rank among the ranks of the host, from 0.").relocal(),
+        var("LOCAL_RANK", Role::Set, "Rank among the ranks of the host, from 0."),
         var("LOCAL_WORLD_SIZE", Role::Set, "Number of ranks on the host.").each_round(),
         var(
             "MASTER_ADDR",

@@ -5,16 +5,16 @@
 
 use super::block::{Host, RankVariables, Sink};
 use super::login_variables::name_of;
-use super::{Anew, Contract, Role, Var, lookup};
+use super::{Contract, Role, Var, lookup};
 use crate::os_strings::OsStrings;
 use alloc::vec::Vec;
 
 const fn tpu(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::Tpu, doc, anew: Anew::Never }
+    Var::new(name, Role::Tpu, doc)
 }
 
 const fn shape(name: &'static str, doc: &'static str) -> Var {
-    Var { name, role: Role::LoginHost, doc, anew: Anew::Never }
+    Var::new(name, Role::LoginHost, doc)
 }
 
 pub(super) const CONTRACT: Contract = Contract {

@@ -1,17 +1,12 @@
 //! The lock file of libtpu, where it is in the way.
 
 use super::block::Sink;
-use super::{Anew, Contract, Role, Var};
+use super::{Contract, Role, Var};
 
 pub(super) const CONTRACT: Contract = Contract {
     title: "libtpu's lock file",
     about: "Set on hosts with TPU chips if the lock file belongs to another user or is not a file. libtpu would fail there.",
-    vars: &[Var {
-        name: "ALLOW_MULTIPLE_LIBTPU_LOAD",
-        role: Role::Default,
-        doc: "`1`: libtpu does not lock its lock file.",
-        anew: Anew::Never,
-    }],
+    vars: &[Var::new("ALLOW_MULTIPLE_LIBTPU_LOAD", Role::Default, "`1`: libtpu does not lock its lock file.")],
     families: &[],
 };
 

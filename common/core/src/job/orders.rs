@@ -10,7 +10,6 @@ use crate::mpi::HostRanks;
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::rank_set::RankSet;
-use crate::restart::Respawn;
 use crate::settings::Settings;
 use crate::spec::{AppBase, JobSpec, StdinPlan};
 use crate::time::Span;
@@ -112,7 +111,7 @@ impl Orders {
 
     /// Whether ranks may be started again.
     pub(super) fn starts_again(&self) -> bool {
-        self.may_restart() || self.spec.rounds.respawn != Respawn::Never
+        self.may_restart() || self.spec.rounds.respawn
     }
 
     /// Sends a program to a host of a running job.

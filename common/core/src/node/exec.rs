@@ -8,7 +8,7 @@ use crate::cpu_set::CpuSet;
 use crate::env::{self, Host, MpiHost, OfRound, RankVariables, SlurmStep};
 use crate::framework::MpiService;
 use crate::gpus::{Share, SharedOut, of_rank};
-use crate::id::{LocalRank, Rank, Round, WorldId};
+use crate::id::{LocalRank, Round, WorldId};
 use crate::logs::{Logs, Way};
 use crate::mpi::is_this_host;
 use crate::os_bytes::OsBytes;
@@ -192,16 +192,15 @@ impl Program {
             slurm: step.as_ref().map(|(layout, task_ids)| SlurmStep::of(layout, task_ids)),
             ..host(start, met, sandbox, first, &self.base)
         };
-        let mut env = OfRound::new(&host, &self.base.pinned, place.relocal);
+        let mut env = OfRound::new(&host, &self.base.pinned);
         let mut begin = |(_, delta, seat): &(_, Delta, RoundMember)| {
             let Delta { rank: initial, local_rank, .. } = *delta;
             let (rank, active) = (seat.rank?, seat.active);
-            let anew = active.filter(|_| place.relocal).map(|active| local(numbers, active));
             let of = RankVariables {
                 rank: active.unwrap_or(rank),
                 healthy: rank,
                 initial,
-                local_rank: anew.unwrap_or(local_rank),
+                local_rank,
                 app_rank: active.unwrap_or(rank).get(),
                 tied: 0,
                 error_file: b"",
@@ -281,14 +280,6 @@ const fn readers(stdin: StdinPlan, local_size: u32) -> u32 {
         StdinPlan::All => local_size,
         StdinPlan::None => 0,
     }
-}
-
-/// Its number among those that work on this host, in their order.
-fn local(numbers: &RankSet, active: Rank) -> LocalRank {
-    let below = numbers.ranges().take_while(|(first, _)| *first < active.get());
-    let below =
-        below.map(|(first, last)| last.min(active.get().saturating_sub(1)).saturating_sub(first).saturating_add(1));
-    LocalRank::new(below.fold(0, u32::saturating_add))
 }
 
 /// The rendezvous, the address of this host by which it has reached that, and the number of its ranks.

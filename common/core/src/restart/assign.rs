@@ -396,7 +396,6 @@ impl Restart {
             nodes: u32::try_from(rendezvous.index.len()).unwrap_or(u32::MAX),
             node_index: None,
             fault,
-            relocal: self.relocal,
             slurm: rendezvous.slurm.clone(),
         }
     }

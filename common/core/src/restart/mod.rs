@@ -35,7 +35,7 @@ pub use awaited::{AWAITED, Step};
 pub use end_reason::{EndReason, SetLimit};
 pub use restart_event::{RestartAction, RestartEvent, RoundNote, RoundsEnd};
 pub use round_limits::Limits;
-pub use setup::{Respawn, Setup, Site};
+pub use setup::{Setup, Site};
 
 use crate::id::{NodeId, Rank, Round};
 use crate::machine::{Machine, earliest};
@@ -106,8 +106,6 @@ pub struct Restart {
     /// Keys of the policy that processes have to answer.
     asked: Vec<Source>,
     limits: Limits,
-    /// LOCAL_RANK is numbered anew.
-    relocal: bool,
     /// Ranks that have not registered.
     missing: usize,
     /// Hosts whose ranks are not ready.
@@ -186,7 +184,6 @@ impl Restart {
             policy: Policy::default(),
             asked: Vec::new(),
             limits: setup.limits,
-            relocal: setup.relocal,
             missing: setup.ranks.len(),
             awaited_hosts: 0,
             unreturned: 0,

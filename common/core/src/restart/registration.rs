@@ -4,7 +4,6 @@ use super::end_reason::limit_name;
 use super::membership::{MemberState, PolicyKeys};
 use super::rank_fault::{Fault, FaultKind};
 use super::remark::{Override, Remark};
-use super::setup::Respawn;
 use super::terms::{Difference, POLICY, Terms, shown};
 use super::{CallEnd, Phase, Restart, RoundNote, asked, sentence};
 use crate::error::hinted;
@@ -174,7 +173,6 @@ impl Restart {
             }
         }
         self.limits = self.setup.limits.or(terms.limits);
-        self.relocal = self.setup.relocal || terms.relocal;
         let world = self.world.size();
         let ours = self.setup.limits;
         for (name, least, ours) in [
@@ -281,14 +279,9 @@ impl Restart {
         }
     }
 
-    /// Plans a round for processes that have come. They wait instead if `--respawn` says so, if the work is almost done, or if no more
-    /// ranks would work.
+    /// Plans a round for processes that have come. They wait instead if the work is almost done, or if no more ranks would work.
     fn plan_round_for(&mut self, now: Mono, initial: Rank) {
-        let at_once = match self.setup.respawn {
-            Respawn::Never | Respawn::Now => true,
-            Respawn::Next => false,
-        };
-        if !at_once || self.membership.hosts.values().any(|host| host.returned) {
+        if self.membership.hosts.values().any(|host| host.returned) {
             return;
         }
         if !self.would_add_active_ranks() {

@@ -7,7 +7,6 @@
 use super::membership::Member;
 use super::rank_fault::Fault;
 use super::remark::Remark;
-use super::setup::Respawn;
 use super::{Restart, RestartAction};
 use crate::backoff::{self, ALIKE, QUICK, Streak};
 use crate::id::{NodeId, ProcId, Rank};
@@ -45,9 +44,8 @@ impl Restart {
     }
 
     fn queue_next_process(&mut self, now: Mono, initial: Rank) {
-        match self.setup.respawn {
-            Respawn::Never => return,
-            Respawn::Now | Respawn::Next => {}
+        if !self.setup.respawn {
+            return;
         }
         let member = self.membership.members.get(initial.index());
         let Some(&Member { faults, failed_starts, short_lived: short, .. }) = member else { return };

@@ -32,8 +32,6 @@ pub struct Setup {
     pub known: Vec<(Source, Vec<Option<String>>)>,
     /// The limits of the command line, which override the program's.
     pub limits: Limits,
-    /// `--relocal`: ranks are numbered anew on their hosts, whatever the program asks for.
-    pub relocal: bool,
     /// `--fault-window`: how long it is waited for more faults after the first.
     pub fault_window: Span,
     /// `--yield-within`: how long a rank may take to get to where a planned round can interrupt it.
@@ -41,7 +39,7 @@ pub struct Setup {
     /// `--give-up-after`: equal failures end the rounds only after this time.
     pub give_up_after: Span,
     /// `--respawn`
-    pub respawn: Respawn,
+    pub respawn: bool,
     /// `--respawn-timeout`: how long such a process may take to register.
     pub respawn_timeout: Span,
 }
@@ -53,16 +51,4 @@ pub struct Site {
     pub name: String,
     /// Its address, for MASTER_ADDR.
     pub addr: OsBytes,
-}
-
-/// Whether processes that have ended are started again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Respawn {
-    /// Ranks are not started again.
-    #[default]
-    Never,
-    /// They are, and join by a planned round of their own.
-    Now,
-    /// They are, and join in the next round that another fault begins.
-    Next,
 }

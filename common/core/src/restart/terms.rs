@@ -21,7 +21,7 @@ pub const LONGEST: usize = 64 << 10;
 const SHOWN: usize = 60;
 
 /// All names that there are.
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 12] = [
     "policy",
     "keys",
     "soft_timeout",
@@ -34,7 +34,6 @@ pub const NAMES: [&str; 13] = [
     "min_world",
     "min_active",
     "max_rank_faults",
-    "relocal",
 ];
 
 /// The terms of a program.
@@ -58,8 +57,6 @@ pub struct Terms {
     pub progress_interval: Span,
     /// When rounds end.
     pub limits: Limits,
-    /// LOCAL_RANK is numbered anew in each round, without gaps.
-    pub relocal: bool,
     /// The values of its keys for the first round (`key.0`, `key.1` …): no term, but told with them, as it is not ready for a round
     /// before.
     pub own: Vec<OsBytes>,
@@ -77,7 +74,6 @@ impl Default for Terms {
             termination_grace: Span::from_secs(5),
             progress_interval: Span::from_secs(1),
             limits: Limits::default(),
-            relocal: false,
             own: Vec::new(),
         }
     }
@@ -256,8 +252,7 @@ impl Terms {
             "max_rounds" => self.limits.max_rounds = Some(above_zero(name, value)?),
             "min_world" => self.limits.min_world = Some(number(name, value)?),
             "min_active" => self.limits.min_active = Some(number(name, value)?),
-            "max_rank_faults" => self.limits.max_rank_faults = Some(number(name, value)?),
-            _ => self.relocal = yes(name, value)?,
+            _ => self.limits.max_rank_faults = Some(number(name, value)?),
         }
         Ok(())
     }
@@ -317,7 +312,6 @@ impl Terms {
             limit(self.limits.min_world),
             limit(self.limits.min_active),
             limit(self.limits.max_rank_faults),
-            if self.relocal { "yes" } else { "no" }.into(),
         ]
     }
 }
@@ -338,14 +332,6 @@ fn number(name: &'static str, value: &[u8]) -> Result<u32, TermsError> {
     let parsed = core::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
     let takes = if digits { "at most 4294967295" } else { "a whole number" };
     parsed.filter(|_| digits).ok_or_else(|| TermsError::Value { name, takes, got: shown(value) })
-}
-
-fn yes(name: &'static str, value: &[u8]) -> Result<bool, TermsError> {
-    match value {
-        b"yes" => Ok(true),
-        b"no" => Ok(false),
-        _ => Err(TermsError::Value { name, takes: "yes or no", got: shown(value) }),
-    }
 }
 
 fn above_zero(name: &'static str, value: &[u8]) -> Result<u32, TermsError> {
@@ -390,13 +376,10 @@ mod tests {
 
     #[test]
     fn every_name_is_known_and_shown() {
-        let values = ["all,fill", "3", "20s", "30s", "1m", "7s", "0", "250ms", "9", "8", "7", "6", "yes"];
+        let values = ["all,fill", "3", "20s", "30s", "1m", "7s", "0", "250ms", "9", "8", "7", "6"];
         let pairs: Vec<_> = NAMES.into_iter().zip(values).map(|(name, value)| pair(name, value)).collect();
         let terms = Terms::parse(&lines(&pairs)).unwrap();
-        assert_eq!(
-            terms.shown(),
-            ["all,fill", "3", "20s", "30s", "60s", "7s", "0s", "250ms", "9", "8", "7", "6", "yes"]
-        );
+        assert_eq!(terms.shown(), ["all,fill", "3", "20s", "30s", "60s", "7s", "0s", "250ms", "9", "8", "7", "6"]);
         assert_eq!(Terms::of(pairs.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))), Ok(terms));
     }
 

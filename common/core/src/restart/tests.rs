@@ -28,11 +28,10 @@ fn setup(hosts: u32, per: u32, policy: &str) -> Setup {
         read_policy: |text| parse::policy(text).map_err(|error| format!("{error}")),
         known: Vec::new(),
         limits: Limits::default(),
-        relocal: false,
         fault_window: Span::ZERO,
         yield_within: Span::from_secs(30),
         give_up_after: Span::ZERO,
-        respawn: Respawn::Never,
+        respawn: false,
         respawn_timeout: Span::from_secs(300),
     }
 }
@@ -102,23 +101,6 @@ fn a_policy_that_asks_for_more_than_processes_tell_is_refused() {
     let Some(RestartAction::Send { msg: RoundDown::Refuse { text, .. }, .. }) = machine.poll_action() else { panic!() };
     let wanted = "the policy all,shift,group(script/1)==2 asks each process for 2 of its own keys, and it tells 1 (the term keys)";
     assert_eq!(format!("{text}"), wanted);
-}
-
-/// The command line or the program: either is enough, and all hosts hear of it.
-#[test]
-fn local_ranks_are_numbered_anew_where_anybody_asks_for_it() {
-    let begins = |relocal, asked: &str| {
-        let mut machine = Restart::new(Setup { relocal, ..setup(1, 1, "all,shift") });
-        let ranks = alloc::vec![hosts::enrolled(0, 0, &[])];
-        let terms = OsBytes::from(asked);
-        machine.handle(Mono::default(), RestartEvent::Joined { call: 0, node: NodeId::new(0), ranks, terms });
-        core::iter::from_fn(|| machine.poll_action()).find_map(|action| {
-            let RestartAction::Send { msg: RoundDown::Begin { place, .. }, .. } = action else { return None };
-            Some(place.relocal)
-        })
-    };
-    let asked = [(false, "keys=0\n"), (false, "relocal=no\n"), (false, "relocal=yes\n"), (true, "relocal=no\n")];
-    assert_eq!(asked.map(|(line, program)| begins(line, program)), [false, false, true, true].map(Some));
 }
 
 #[test]

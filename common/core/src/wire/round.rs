@@ -202,8 +202,6 @@ pub struct RoundRendezvous {
     pub node_index: Option<u32>,
     /// The fault that ended the round before; `None`: it is the first.
     pub fault: Option<Fault>,
-    /// Whether active ranks are numbered anew on their host (LOCAL_RANK), without gaps.
-    pub relocal: bool,
     /// The hosts with active ranks in Slurm's words, where ranks run in a job of Slurm.
     pub slurm: Option<StepLayout>,
 }

@@ -36,7 +36,7 @@ fn spares_are_ranks_more_than_work() {
     let (ranks, asked) = rounds("-n 8 --spares 2 --min-active 8 ./train", &[]);
     assert_eq!((ranks, asked.policy.unwrap().to_string()), (10, "max=8,shift".into()));
     assert_eq!(asked.asked, "--spares 2".into());
-    assert_eq!(rounds("-n 8 --spares 2 --respawn=next ./train", &[]).1.asked, "--spares 2 and --respawn".into());
+    assert_eq!(rounds("-n 8 --spares 2 --respawn ./train", &[]).1.asked, "--spares 2 and --respawn".into());
     let (ranks, asked) = rounds("-H a:4,b:4 --spares 2 ./train", &[]);
     assert_eq!((ranks, asked.policy.unwrap().to_string()), (8, "max=6,shift".into()), "of the slots");
     assert_eq!(rounds("-n 8 --spares 0 --assign all,shift ./train", &[]).0, 8, "none are none");
@@ -101,24 +101,21 @@ impl rank_assign::Keys for ByHost {
 
 #[test]
 fn limits_come_as_they_were_given() {
-    let line = "-n 8 --max-rounds 3 --min-world 4 --min-active 2 --max-rank-faults 1 --relocal --fault-window 20ms --yield-within 1m ./train";
+    let line = "-n 8 --max-rounds 3 --min-world 4 --min-active 2 --max-rank-faults 1 --fault-window 20ms --yield-within 1m ./train";
     let asked = rounds(line, &[]).1;
     let Limits { max_rounds, min_world, min_active, max_rank_faults } = asked.limits;
     assert_eq!((max_rounds, min_world, min_active, max_rank_faults), (Some(3), Some(4), Some(2), Some(1)));
     assert_eq!((asked.fault_window, asked.yield_within), (Span::from_millis(20), Span::from_secs(60)));
-    assert!(asked.relocal && !rounds("-n 8 ./train", &[]).1.relocal);
 }
 
 #[test]
-fn respawn_takes_a_word_behind_an_equals_sign() {
+fn respawn_has_five_minutes_unless_it_is_given_another_time() {
     let asked = |line: &str| rounds(line, &[]).1;
     let plain = asked("--respawn ./train");
-    assert_eq!((plain.respawn, plain.respawn_timeout), (Respawn::Now, Span::from_secs(300)));
-    assert_eq!(asked("--respawn=now ./train").respawn, Respawn::Now);
-    let next = asked("--respawn=next --respawn-timeout 2s ./train");
-    assert_eq!((next.respawn, next.respawn_timeout), (Respawn::Next, Span::from_secs(2)));
-    assert_eq!(asked("./train").respawn, Respawn::Never);
-    assert_eq!(rounds("./train", &[("RLAUNCH_RESPAWN", "next")]).1.respawn, Respawn::Next);
+    assert_eq!((plain.respawn, plain.respawn_timeout), (true, Span::from_secs(300)));
+    let other = asked("--respawn --respawn-timeout 2s ./train");
+    assert_eq!((other.respawn, other.respawn_timeout), (true, Span::from_secs(2)));
+    assert!(!asked("./train").respawn);
 }
 
 #[test]
@@ -133,7 +130,7 @@ fn a_variable_for_a_time_refuses_no_job_that_does_not_need_it() {
 
 /// Each is refused.
 const REFUSED: &[&str] = &[
-    "--relocal -n 1 ./a : -n 1 ./b",
+    "--min-world 1 -n 1 ./a : -n 1 ./b",
     "--spare-hosts 2 -H a:2,b:2 ./train",
     "--spare-hosts 1 -n 2 ./train",
     "--spare-hosts 2 -f slices ./train",

@@ -8,7 +8,7 @@ use rlaunch_core::events::{Cause, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{LocalRank, ProcId, Rank, Round};
 use rlaunch_core::restart::rank_fault::FaultKind;
-use rlaunch_core::restart::{Respawn, RoundNote, RoundsEnd};
+use rlaunch_core::restart::{RoundNote, RoundsEnd};
 use rlaunch_core::status::Status;
 use rlaunch_core::wire::frozen::client::client_round::Begin;
 use rlaunch_core::wire::round::RoundUp;
@@ -89,7 +89,7 @@ impl World {
         }
         self.check(wrong.is_empty(), || format!("{proc} in round {round}: {}", wrong.join(", ")));
         let limits = self.plan.spec.rounds.limits;
-        let is_planned = self.plan.spec.rounds.respawn == Respawn::Now
+        let is_planned = self.plan.spec.rounds.respawn
             || self.plan.faults.iter().any(|(_, fault)| matches!(fault, Fault::Warned(_)));
         let small = limits.min_world.is_some_and(|least| least > sizes.0)
             || limits.min_active.is_some_and(|least| least > sizes.1)

@@ -6,7 +6,7 @@ use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
 use rlaunch_core::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use rlaunch_core::rank_assign::parse;
-use rlaunch_core::restart::{Limits, Respawn};
+use rlaunch_core::restart::Limits;
 use rlaunch_core::restarts::Restarts;
 use rlaunch_core::rounds::Rounds;
 use rlaunch_core::signal::Signal;
@@ -120,7 +120,7 @@ pub(super) fn plan(seed: u64) -> (Rng, Plan) {
 
 /// Two ranks of one host are killed, and the function runs for long enough that both can be back. Mostly nothing else goes wrong.
 fn plan_twins(rng: &mut Rng, plan: &mut Plan, sizes: &[u32]) {
-    let may = plan.spec.rounds.respawn != Respawn::Never && sizes.iter().sum::<u32>() > 2;
+    let may = plan.spec.rounds.respawn && sizes.iter().sum::<u32>() > 2;
     let host = sizes.iter().position(|ranks| *ranks > 1).filter(|_| may && rng.chance(30));
     let Some(host) = host else { return };
     plan.twins = Some((host, rng.pick(&[Moment::Interrupt, Moment::Interrupt, Moment::Begin, Moment::Begin])));
@@ -156,10 +156,9 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
         rounds: Rounds {
             policy: asked.and_then(|words| parse::policy(words).ok()),
             limits,
-            relocal: false,
             fault_window: Span::from_nanos(if rng.chance(30) { rng.below(20) * MS } else { 0 }),
             yield_within: Rounds::YIELD,
-            respawn: rng.pick(&[Respawn::Never, Respawn::Now, Respawn::Now, Respawn::Next]),
+            respawn: rng.chance(67),
             respawn_timeout: Span::from_secs(3),
             asked: "--respawn".into(),
         },

@@ -10,7 +10,6 @@ use super::client::{Act, Client, Place};
 use super::plan::{Moment, Plan};
 use crate::plan::MS;
 use rlaunch_core::id::{ProcId, Rank, Round};
-use rlaunch_core::restart::Respawn;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::wire::round::RoundDown;
@@ -80,7 +79,7 @@ impl World {
 
     /// A process begins its first round. It has waited for others to yield, which takes half a second at most.
     pub(super) fn check_waited(&mut self, proc: ProcId, waited: u64) {
-        if !self.is_calm() || self.plan.spec.rounds.respawn != Respawn::Now || self.plan.spec.rounds.policy.is_some() {
+        if !self.is_calm() || !self.plan.spec.rounds.respawn || self.plan.spec.rounds.policy.is_some() {
             return;
         }
         self.check(waited < LONG, || format!("{proc} has waited {} ms for a round", waited / MS));
@@ -158,7 +157,7 @@ impl World {
     pub(super) fn check_left_out(&mut self, proc: ProcId) {
         let Some(client) = self.procs.get(&proc) else { return };
         let rounds = &self.plan.spec.rounds;
-        if rounds.respawn != Respawn::Now || rounds.policy.is_some() || !self.plan.faults.is_empty() {
+        if !rounds.respawn || rounds.policy.is_some() || !self.plan.faults.is_empty() {
             return;
         }
         let call = (client.generation, client.calls);

@@ -19,7 +19,7 @@ import traceback
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Set, Tuple, TypeVar
 
 from .. import _native as native
-from .. import _cuda, _torch_hooks, _world
+from .. import _torch_hooks, _world
 from .._errors import Error
 from .._flag import Flag
 from .._session import FaultNews, News, Session, fault_of
@@ -68,7 +68,6 @@ class Call:
         self._turn = threading.Lock()
         self._silences = _Silences(self)
         self._monitor_ident: Optional[int] = None
-        self._local_rank = os.environb.get(b"LOCAL_RANK")
 
     def close(self) -> None:
         """Nothing of it goes on."""
@@ -167,7 +166,6 @@ class Call:
             mode=Mode.ACTIVE if came.mode == native.MODE_ACTIVE else Mode.INACTIVE,
             fault=_as_fault(fault),
         )
-        self._moves(news.env.get(b"LOCAL_RANK"))
         # In the training thread, and by Python: what C sets is not seen in os.environ.
         for name, value in news.env.items():
             if value is None:
@@ -186,15 +184,6 @@ class Call:
             else:
                 self._round.end(self._over)
                 self._round.aborted.set()
-
-    def _moves(self, local_rank: Optional[bytes]) -> None:
-        """LOCAL_RANK of a round, where it is told: another one is another device."""
-        before, self._local_rank = self._local_rank, local_rank or self._local_rank
-        if before not in (None, self._local_rank) and _cuda.is_initialized():
-            raise exception.RestartError(
-                f"LOCAL_RANK is {before.decode()} and would be {self._local_rank.decode()} in round {self.state.iteration} (relocal),"
-                " and CUDA is initialized: its device does not move with it; leave relocal out"
-            )
 
     def _once(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> "_End":
         """The function, once."""

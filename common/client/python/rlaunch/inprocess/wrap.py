@@ -10,7 +10,7 @@ import sys
 from datetime import timedelta
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Tuple, TypeVar
 
-from .. import _cuda, _said
+from .. import _said
 from .. import _native as native
 from ..jax import WHOLE_PROCESSES_ONLY
 from . import _call
@@ -67,9 +67,6 @@ class Wrapper:
 
     ``restart_health_check`` runs between two rounds, and ``health_check`` at the beginning of each round. By default both are
     ``health_check``.
-
-    ``relocal=True`` numbers LOCAL_RANK anew in each round, among the active ranks of the host (``rlaunch --relocal``). By default
-    LOCAL_RANK stays as it was, because the device of a process stays.
     """
 
     def __init__(
@@ -101,7 +98,6 @@ class Wrapper:
         enabled: bool = True,
         completion: Optional[Completion] = None,
         terminate: Optional[Terminate] = None,
-        relocal: bool = False,
         restart_health_check: Optional[HealthCheck] = None,
     ) -> None:
         if without_parentheses is not None:
@@ -137,8 +133,7 @@ class Wrapper:
             "termination_grace": self.termination_grace_time,
             "progress_interval": self.progress_watchdog_interval,
         }
-        terms = [(name, f"{round(time / timedelta(milliseconds=1))}ms") for name, time in times.items()]
-        return [*terms, ("relocal", "yes" if self.relocal else "no")]
+        return [(name, f"{round(time / timedelta(milliseconds=1))}ms") for name, time in times.items()]
 
 
 def _refuse_what_does_not_run(fn: Any) -> None:
@@ -158,7 +153,6 @@ def _check(given: Dict[str, Any]) -> None:
         require_type(name, given[name], (hook, type(None)))
     require_type("rank_assignment", given["rank_assignment"], RankAssignment)
     require_type("enabled", given["enabled"], bool)
-    require_type("relocal", given["relocal"], bool)
     for name, value in given.items():
         if name.endswith(("_timeout", "_interval", "_time", "_wait")):
             require_type(name, value, timedelta)
@@ -188,8 +182,6 @@ class CallWrapper:
                 "a wrapped function is restarted by signals and threads of the main interpreter, and this is a subinterpreter:"
                 " call it in the main one, and start subinterpreters within it"
             )
-        if wrapper.relocal:
-            _cuda.refuse_relocal()
         self._call = _call.Call(wrapper, self)
 
     def __enter__(self) -> "CallWrapper":

@@ -71,7 +71,6 @@ impl Rounds {
             read_policy: self.read.0,
             known: self.known(placement),
             limits: rounds.limits,
-            relocal: rounds.relocal,
             fault_window: rounds.fault_window,
             yield_within: rounds.yield_within,
             give_up_after: self.spec.settings.restarts.give_up_after,

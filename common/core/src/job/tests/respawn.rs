@@ -7,10 +7,9 @@ use super::shrink_rule::{beats, ends, node, run};
 use super::*;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::RankPlacement;
-use crate::restart::RoundNote;
 use crate::restart::rank_fault::FaultKind;
 use crate::restart::remark::Remark;
-use crate::restart::{Limits, Respawn};
+use crate::restart::{Limits, RoundNote};
 use crate::restarts::Restarts;
 use crate::rounds::Rounds;
 use crate::spec::JobSpec;
@@ -37,7 +36,7 @@ fn started(s: &mut Script) -> Vec<u32> {
 /// has its place.
 #[test]
 fn another_process_is_started_when_the_end_of_the_one_before_is_known() {
-    let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
+    let rounds = Rounds { respawn: true, ..Rounds::default() };
     let mut s = begun(&JobSpec { rounds, ..spec(3) });
     on_message(&mut s);
     fault(&mut s, NODE, 0, 1, FaultKind::Exception);
@@ -48,7 +47,7 @@ fn another_process_is_started_when_the_end_of_the_one_before_is_known() {
 }
 
 fn respawning(ranks: u32) -> Script {
-    let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
+    let rounds = Rounds { respawn: true, ..Rounds::default() };
     let mut s = begun(&JobSpec { rounds, ..spec(ranks) });
     on_message(&mut s);
     s
@@ -99,7 +98,7 @@ fn unkillable_process_is_named_and_delays_no_round() {
 /// It registers while the order to end is on its way, and is in the next round: its later actions are the job's.
 #[test]
 fn process_that_registers_at_its_deadline_fails_as_any_other() {
-    let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
+    let rounds = Rounds { respawn: true, ..Rounds::default() };
     let mut s = begun(&JobSpec { rounds, ..spec(2) });
     s.wait(1).exits(1, killed(Signal::KILL), (1, 2));
     ready(&mut s, NODE, 0, &[0]);
@@ -123,7 +122,7 @@ fn with_room(slots: [u32; 3]) -> Script {
 }
 
 fn with_room_and(slots: [u32; 3], restarts: Restarts) -> Script {
-    let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
+    let rounds = Rounds { respawn: true, ..Rounds::default() };
     let mut spec = JobSpec { rounds, min_hosts: None, ..three(3) }.with(|settings| settings.restarts = restarts);
     spec.placement.nodes.iter_mut().zip(slots).for_each(|(node, slots)| node.slots = slots);
     let mut s = run(&spec);
@@ -177,7 +176,7 @@ fn ranks_of_a_lost_host_are_started_again_where_there_is_room() {
 
 /// Three hosts with a rank each, whose function runs; the first is this one.
 fn with_one_each() -> Script {
-    let rounds = Rounds { respawn: Respawn::Now, ..Rounds::default() };
+    let rounds = Rounds { respawn: true, ..Rounds::default() };
     let mut spec = JobSpec { placement: three(3).placement, rounds, ..spec(3) };
     spec.placement.nodes.iter_mut().for_each(|node| (node.slots, node.ranks) = (1, 1));
     spec.placement.nodes[0].local = true;
@@ -435,7 +434,7 @@ fn late_process_is_ended_when_no_further_call_can_come() {
 fn that_somebody_is_started_again_is_not_said_behind_the_last_round() {
     for gives_up in [false, true] {
         let limits = Limits { max_rounds: Some(if gives_up { 2 } else { 9 }), ..Limits::default() };
-        let rounds = Rounds { respawn: Respawn::Now, limits, ..Rounds::default() };
+        let rounds = Rounds { respawn: true, limits, ..Rounds::default() };
         let mut s = begun(&JobSpec { rounds, ..spec(3) });
         s.wait(1).exits(1, killed(Signal::KILL), (1, 2));
         ready(&mut s, NODE, 0, &[0, 2]);

@@ -5,7 +5,6 @@ use super::*;
 use crate::id::Round;
 use crate::rank_assign::parse;
 use crate::report::Rounds as Told;
-use crate::restart::Respawn;
 use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::restart::{Limits, RoundNote, RoundsEnd, Step};
 use crate::restarts::Restarts;
@@ -450,7 +449,7 @@ fn rank_that_left_has_grace_to_exit() {
 }
 
 /// A job under a policy, whose first round has begun.
-fn begun_by(policy: &str, ranks: u32, respawn: Respawn) -> Script {
+fn begun_by(policy: &str, ranks: u32, respawn: bool) -> Script {
     let policy = crate::rank_assign::parse::policy(policy).unwrap();
     begun(&JobSpec { rounds: Rounds { policy: Some(policy), respawn, ..Rounds::default() }, ..spec(ranks) })
 }
@@ -471,7 +470,7 @@ fn started_anew(s: &mut Script, proc: u32) {
 /// It was killed an hour before, and no round needed it: later failures of all others are not its doing.
 #[test]
 fn a_reserve_that_had_ended_is_not_what_a_job_fails_by() {
-    let mut s = begun_by("max=2,shift", 3, Respawn::Never);
+    let mut s = begun_by("max=2,shift", 3, false);
     s.wait(1).exits(2, KILLED, (1, 2));
     fails_by_rank_0(s, exit(3));
 }
@@ -503,7 +502,7 @@ fn rank_that_left_earlier_is_not_the_cause() {
 /// Sent home by the policy: it exits by RankDiscarded.
 #[test]
 fn discarded_rank_is_not_the_cause() {
-    let mut s = begun_by("all,shift,group(rank/2)==2", 4, Respawn::Never);
+    let mut s = begun_by("all,shift,group(rank/2)==2", 4, false);
     s.wait(1).exits(3, KILLED, (1, 1));
     ready(&mut s, NODE, 0, &[0, 1, 2]);
     s.wait(1).exits(2, exit(1), (2, 2));
@@ -513,7 +512,7 @@ fn discarded_rank_is_not_the_cause() {
 /// A reserve leaves by itself, and ends a moment later.
 #[test]
 fn a_reserve_that_had_left_is_not_what_a_job_fails_by() {
-    let mut s = begun_by("max=2,shift", 3, Respawn::Never);
+    let mut s = begun_by("max=2,shift", 3, false);
     s.wait(1);
     fault(&mut s, NODE, 0, 2, FaultKind::Left(Leave::BaseException));
     s.wait(1).exits(2, exit(7), (2, 2));
@@ -523,7 +522,7 @@ fn a_reserve_that_had_left_is_not_what_a_job_fails_by() {
 /// It came back to the reserve, and exited once more before it was in any round.
 #[test]
 fn a_reserve_that_came_back_and_ended_is_not_what_a_job_fails_by() {
-    let mut s = begun_by("max=2,shift", 3, Respawn::Now);
+    let mut s = begun_by("max=2,shift", 3, true);
     s.wait(1).exits(2, KILLED, (1, 2));
     started_anew(&mut s, 5);
     join(&mut s, NODE, 3, &[2]);

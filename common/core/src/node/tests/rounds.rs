@@ -5,8 +5,8 @@ mod calls;
 mod early;
 mod hooks;
 mod marks;
-mod relocal;
 mod respawn;
+mod slurm_variables;
 mod watch;
 
 use super::*;
@@ -83,7 +83,6 @@ fn first_place(count: u32) -> RoundRendezvous {
         nodes: 1,
         node_index: Some(0),
         fault: None,
-        relocal: false,
         slurm: None,
     }
 }

@@ -275,8 +275,7 @@ impl Job {
         for host in self.hosts.iter().filter(|host| !host.lost) {
             assert_eq!(host.round, self.machine.round());
             let waits = host.procs.values().any(|proc| proc.at == At::Registered);
-            let may = self.machine.setup.respawn == Respawn::Next
-                || self.machine.membership.hosts.values().any(|host| host.returned)
+            let may = self.machine.membership.hosts.values().any(|host| host.returned)
                 || !self.machine.would_add_active_ranks();
             assert!(!waits || may, "a process has registered, and is in no round: {:?}", self.hosts);
             let stands = host.procs.values().any(|proc| matches!(proc.at, At::Leaving | At::Ready));
@@ -320,9 +319,8 @@ fn setups() -> impl Strategy<Value = (Setup, u32, u32)> {
         Just("max=4,shift,group(host)>=2"),
         Just("divisible=2,shift,regrow"),
     ];
-    let respawn = prop_oneof![Just(Respawn::Never), Just(Respawn::Now), Just(Respawn::Next)];
     let limits = (prop::option::of(1..6_u32), prop::option::of(1..3_u32), prop::option::of(0..3_u32));
-    (1..5_u32, 1..4_u32, policies, respawn, any::<bool>(), limits).prop_map(
+    (1..5_u32, 1..4_u32, policies, any::<bool>(), any::<bool>(), limits).prop_map(
         |(hosts, per, policy, respawn, window, (max_rounds, min_world, max_rank_faults))| {
             let mut setup = setup(hosts, per, policy);
             setup.respawn = respawn;

@@ -59,7 +59,7 @@ fn notes(actions: &[RestartAction]) -> Vec<Remark> {
 /// A node tells terms once: what it does not repeat is what it told last, whether that was taken or not.
 #[test]
 fn terms_that_were_refused_once_are_refused_again() {
-    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 2, "all,shift") });
+    let mut machine = Restart::new(Setup { respawn: true, ..setup(1, 2, "all,shift") });
     on_registered(&mut machine, at(0), 0, vec![enrolled(0, 0, &[]), enrolled(1, 1, &[])], "soft_timeout=9s\n");
     ended(&mut machine, at(20), 1, 1);
     ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[])]);
@@ -87,7 +87,7 @@ fn named(text: &str) -> Result<Policy, String> {
 #[test]
 fn a_rank_lost_in_an_earlier_call_is_asked_nothing_for_the_next() {
     let mut machine =
-        Restart::new(Setup { policy: None, read_policy: named, respawn: Respawn::Now, ..setup(1, 3, "all,shift") });
+        Restart::new(Setup { policy: None, read_policy: named, respawn: true, ..setup(1, 3, "all,shift") });
     let three = || vec![enrolled(0, 0, &[]), enrolled(1, 1, &[]), enrolled(2, 2, &[])];
     on_registered(&mut machine, at(0), 0, three(), "keys=0\n");
     ended(&mut machine, at(20), 1, 1);
@@ -159,7 +159,7 @@ fn a_round_that_was_only_planned_does_not_end_the_job() {
 
 #[test]
 fn rank_that_exited_again_is_not_back() {
-    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 2, "all,shift") });
+    let mut machine = Restart::new(Setup { respawn: true, ..setup(1, 2, "all,shift") });
     register(&mut machine, 1, 2, &[]);
     ended(&mut machine, at(20), 1, 1);
     ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[])]);
@@ -180,7 +180,7 @@ fn rank_that_exited_again_is_not_back() {
 /// Others have left for the rank that came: their connections to this one are closed.
 #[test]
 fn exception_after_a_planned_interruption_is_no_fault_of_the_rank() {
-    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 3, "all,shift") });
+    let mut machine = Restart::new(Setup { respawn: true, ..setup(1, 3, "all,shift") });
     register(&mut machine, 1, 3, &[]);
     ended(&mut machine, at(20), 1, 1);
     let others = || vec![enrolled(0, 0, &[]), enrolled(2, 2, &[])];
@@ -208,7 +208,7 @@ fn exception_after_a_planned_interruption_is_no_fault_of_the_rank() {
 #[test]
 fn rank_at_fault_limit_is_reported_as_final() {
     let limits = Limits { max_rank_faults: Some(0), ..Limits::default() };
-    let mut machine = Restart::new(Setup { respawn: Respawn::Now, limits, ..setup(1, 2, "all,shift") });
+    let mut machine = Restart::new(Setup { respawn: true, limits, ..setup(1, 2, "all,shift") });
     register(&mut machine, 1, 2, &[]);
     ended(&mut machine, at(20), 1, 1);
     ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[])]);
@@ -233,7 +233,7 @@ fn a_host_that_could_have_no_port_is_told_of() {
 
 /// The others do not need it, and it comes back: its place in the world is the one that it had.
 fn a_reserve_that_comes_back_and_ends_again() -> Restart {
-    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 3, "max=2,shift") });
+    let mut machine = Restart::new(Setup { respawn: true, ..setup(1, 3, "max=2,shift") });
     register(&mut machine, 1, 3, &[]);
     ended(&mut machine, at(20), 2, 2);
     on_registered(&mut machine, at(30), 0, vec![enrolled(2, 5, &[])], "");
@@ -334,7 +334,7 @@ fn faults_of_an_earlier_call_do_not_count_in_the_next() {
 /// Each of its processes has waited in reserve for an hour: none was in vain.
 #[test]
 fn a_reserve_that_waits_for_hours_is_no_try_in_vain() {
-    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 3, "max=2,shift") });
+    let mut machine = Restart::new(Setup { respawn: true, ..setup(1, 3, "max=2,shift") });
     register(&mut machine, 1, 3, &[]);
     ended(&mut machine, at(20), 2, 2);
     for n in 1..8 {
@@ -364,7 +364,7 @@ fn seats_of(actions: &[RestartAction]) -> Option<usize> {
 /// A reserve was started again; its process has registered as the work was done, and comes for the next call with the others.
 #[test]
 fn a_reserve_that_was_started_again_is_in_the_next_call() {
-    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 3, "max=2,shift") });
+    let mut machine = Restart::new(Setup { respawn: true, ..setup(1, 3, "max=2,shift") });
     register(&mut machine, 1, 3, &[]);
     ended(&mut machine, at(20), 2, 2);
     machine.handle(at(21), RestartEvent::Started { initial: Rank::new(2), proc: ProcId::new(5) });
@@ -395,7 +395,7 @@ fn a_rank_that_was_started_again_is_in_the_next_call() {
 
 /// Rank 1, the only one of its host, was lost in the first call. Its next process is the first to register for the second call.
 fn a_lost_rank_registers_for_the_next_call() -> Restart {
-    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(2, 1, "all,shift") });
+    let mut machine = Restart::new(Setup { respawn: true, ..setup(2, 1, "all,shift") });
     register(&mut machine, 2, 1, &[]);
     ended(&mut machine, at(20), 1, 1);
     ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[])]);
@@ -428,7 +428,7 @@ fn next_process_of_a_rank_inherits_nothing() {
 
 /// Rank 2 was lost, its next process was started at 21 s, and the others have ended the call at 22 s.
 fn call_that_ends_before_a_respawned_rank_registers() -> Restart {
-    let mut machine = Restart::new(Setup { respawn: Respawn::Now, ..setup(1, 3, "all,shift") });
+    let mut machine = Restart::new(Setup { respawn: true, ..setup(1, 3, "all,shift") });
     register(&mut machine, 1, 3, &[]);
     ended(&mut machine, at(20), 2, 2);
     ready(&mut machine, at(20), 0, vec![enrolled(0, 0, &[]), enrolled(1, 1, &[])]);
