@@ -3,7 +3,7 @@
 use super::errors::CliError;
 use super::nearest::nearest;
 use super::scan::{self, Given};
-use super::table::{CLEAN, Group, Id, Row, Takes};
+use super::table::{CLEAN, Id, Takes, options};
 use super::values::Lookup;
 use super::{help, place, reach, values};
 use rlaunch_core::env::named_chips;
@@ -13,47 +13,19 @@ use rlaunch_core::spec::AppSpec;
 use rlaunch_core::tpu::chips;
 use rlaunch_core::wire::capped::Capped;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    Devices,
-    Clean,
-    LockFiles,
+options! {
+    Devices, "TPU chips (docs/guides/tpu.md)", "tpu";
+    Devices ["devices"] One("KIND"): "hosts have TPU chips: auto, tpu or none",
+        "auto: if the PCI bus shows one. No rank starts on a",
+        "host where another process holds a chip.";
+    Clean ["clean-devices"] One("WHICH"): "end which holders of chips: off, stale, own or all",
+        "stale: what a dead job of rlaunch has left (default).",
+        "own: all of yours, but services and containers.",
+        "all: of other users too, for root.";
+    LockFiles ["lock-files"] One("LIST"): "lock files to be removed if no process locks them",
+        "Default: /tmp/libtpu_lockfile. Paths with commas",
+        "between them, or none.";
 }
-
-pub(super) const GROUP: Group = Group {
-    title: "TPU chips (docs/guides/tpu.md)",
-    topic: "tpu",
-    rows: &[
-        Row {
-            id: Id::Devices(Opt::Devices),
-            short: None,
-            names: &["devices"],
-            takes: Takes::One("KIND"),
-            brief: "hosts have TPU chips: auto, tpu or none",
-            more: &["auto: if the PCI bus shows one. No rank starts on a", "host where another process holds a chip."],
-        },
-        Row {
-            id: Id::Devices(Opt::Clean),
-            short: None,
-            names: &["clean-devices"],
-            takes: Takes::One("WHICH"),
-            brief: "end which holders of chips: off, stale, own or all",
-            more: &[
-                "stale: what a dead job of rlaunch has left (default).",
-                "own: all of yours, but services and containers.",
-                "all: of other users too, for root.",
-            ],
-        },
-        Row {
-            id: Id::Devices(Opt::LockFiles),
-            short: None,
-            names: &["lock-files"],
-            takes: Takes::One("LIST"),
-            brief: "lock files to be removed if no process locks them",
-            more: &["Default: /tmp/libtpu_lockfile. Paths with commas", "between them, or none."],
-        },
-    ],
-};
 
 const KINDS: [(&str, DeviceKind); 3] =
     [("auto", DeviceKind::Auto), ("tpu", DeviceKind::Tpu), ("none", DeviceKind::None)];
@@ -200,11 +172,7 @@ pub(super) fn clean(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Clean, CliEr
     let kind = chosen.map(|(option, value)| clean_kind(&option, &value)).transpose()?.unwrap_or("tpu");
     let mut job: Vec<OsBytes> = Vec::new();
     for given in known.given.into_iter().filter(|given| given.row.id != Id::Place(place::Opt::DryRun)) {
-        // A letter alone stands for the words of another row.
-        let letter = given.row.short.filter(|_| given.row.names.is_empty()).map(char::from);
-        job.push(OsBytes::from(
-            letter.map_or_else(|| format!("--{}", given.row.shown()), |letter| format!("-{letter}")),
-        ));
+        job.push(OsBytes::from(format!("--{}", given.row.shown())));
         job.extend(Some(given.value).filter(|_| !matches!(given.row.takes, Takes::Nothing)));
     }
     if !is_chosen {
@@ -243,7 +211,7 @@ mod tests {
         for (line, words, is_trial) in [
             ("", "--devices=tpu", false),
             ("-H n[1-2] --dry-run", "--hosts n[1-2] --devices=tpu", true),
-            ("-w n1 --clean-devices=own --devices auto", "-w n1 --clean-devices own --devices auto", false),
+            ("-w n1 --clean-devices=own --devices auto", "--hosts n1 --clean-devices own --devices auto", false),
         ] {
             assert_eq!(cleaned(line), Ok((format!("{words} {end}"), is_trial)), "{line}");
         }

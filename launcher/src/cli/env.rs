@@ -2,42 +2,19 @@
 
 use super::errors::CliError;
 use super::scan::Given;
-use super::table::{Group, Id, Row, Takes};
+use super::table::options;
 use rlaunch_core::env::Export;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    Export,
-    Pair,
+options! {
+    Env, "Environment", "environment";
+    Export -b'x' ["env", "export"] One("VAR[=VALUE]"): "set a variable, or keep yours where rlaunch sets it",
+        "Your environment travels, except for what rlaunch",
+        "sets for each rank and what would make ranks of ours",
+        "take themselves for those of an outer launcher.",
+        "-x VAR and -x 'VAR*' keep yours of these names.";
+    Pair ["genv"] Pair("VAR VALUE"): "the same as -x VAR=VALUE, for all programs",
+        "-env VAR VALUE: for the program after it (Hydra).";
 }
-
-pub(super) const GROUP: Group = Group {
-    title: "Environment",
-    topic: "environment",
-    rows: &[
-        Row {
-            id: Id::Env(Opt::Export),
-            short: Some(b'x'),
-            names: &["env", "export"],
-            takes: Takes::One("VAR[=VALUE]"),
-            brief: "set a variable, or keep yours where rlaunch sets it",
-            more: &[
-                "Your environment travels, except for what rlaunch",
-                "sets for each rank and what would make ranks of ours",
-                "take themselves for those of an outer launcher.",
-                "-x VAR and -x 'VAR*' keep yours of these names.",
-            ],
-        },
-        Row {
-            id: Id::Env(Opt::Pair),
-            short: None,
-            names: &["genv"],
-            takes: Takes::Pair("VAR VALUE"),
-            brief: "the same as -x VAR=VALUE, for all programs",
-            more: &["-env VAR VALUE: for the program after it (Hydra)."],
-        },
-    ],
-};
 
 #[derive(Debug, Default)]
 pub(super) struct Args {

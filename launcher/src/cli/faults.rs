@@ -2,7 +2,7 @@
 
 use super::errors::CliError;
 use super::scan::Given;
-use super::table::{Group, Id, Row, Takes};
+use super::table::options;
 use super::values::{self, Lookup};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::restarts::{self, Restarts};
@@ -16,126 +16,32 @@ const CONTAIN: [(&str, Contain); 4] =
 const ON_WARNING: [(&str, OnWarning); 2] = [("term", OnWarning::Term), ("note", OnWarning::Note)];
 const ON_FAILURE: [(&str, OnFailure); 2] = [("kill", OnFailure::Kill), ("continue", OnFailure::Continue)];
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    OnFailure,
-    MaxRestarts,
-    RestartDelay,
-    GiveUpAfter,
-    PreemptRetries,
-    OnWarning,
-    WarningGrace,
-    PreemptProbe,
-    Grace,
-    Timeout,
-    Contain,
+options! {
+    Faults, "Faults and ending", "failures";
+    OnFailure ["on-failure"] One("WHAT"): "a rank fails: kill the others (default) or continue";
+    MaxRestarts ["max-restarts"] One("N"): "a rank fails: start all again, N times (default: 0)";
+    RestartDelay ["restart-delay"] One("TIME"): "pause before that (default: 1s); it doubles, to 1m";
+    PreemptRetries ["preempt-retries"] One("N"): "the same when a host was warned or lost, N times",
+        "Default: 1000000 with --max-restarts or --slices,",
+        "else 0. All N are used up: exit code 75.",
+        "To continue with the other hosts, give --min-world.";
+    GiveUpAfter ["give-up-after"] One("TIME"): "equal failures end the job after TIME (default: 60s)",
+        "Also for restarts within processes.";
+    OnWarning ["on-warning"] One("WHAT"): "a host is warned: term all ranks (default) or note",
+        "Warnings come from the cloud's metadata server, and",
+        "from SIGTERM to an agent (docs/guides/preemption.md).";
+    WarningGrace ["warning-grace"] One("TIME"): "from that SIGTERM to SIGKILL (default: 25s)";
+    PreemptProbe ["preempt-probe"] One("CMD"): "sh -c CMD on each host; it warns by exiting with 0",
+        "Otherwise it runs again after 5s. none: no command.";
+    Grace ["grace", "shutdown-timeout"] One("TIME"): "from asking ranks to end to SIGKILL (default: 5s)",
+        "TIME: 90 (seconds), 90s, 1m30s, 1h, 250ms, 0.5s.";
+    Timeout ["timeout"] One("TIME"): "end the job after TIME, with exit code 124 (0: never)",
+        "Also from MPIEXEC_TIMEOUT, in seconds.";
+    Contain ["contain"] One("HOW"): "how nothing is left behind: auto, t1, t3 or strict",
+        "t1: a PID namespace, of a user inside a user",
+        "namespace. t3: subreapers. auto: t1 for root, else",
+        "t3. strict: no start without the kernel's guarantee.";
 }
-
-pub(super) const GROUP: Group = Group {
-    title: "Faults and ending",
-    topic: "failures",
-    rows: &[
-        Row {
-            id: Id::Faults(Opt::OnFailure),
-            short: None,
-            names: &["on-failure"],
-            takes: Takes::One("WHAT"),
-            brief: "a rank fails: kill the others (default) or continue",
-            more: &[],
-        },
-        Row {
-            id: Id::Faults(Opt::MaxRestarts),
-            short: None,
-            names: &["max-restarts"],
-            takes: Takes::One("N"),
-            brief: "a rank fails: start all again, N times (default: 0)",
-            more: &[],
-        },
-        Row {
-            id: Id::Faults(Opt::RestartDelay),
-            short: None,
-            names: &["restart-delay"],
-            takes: Takes::One("TIME"),
-            brief: "pause before that (default: 1s); it doubles, to 1m",
-            more: &[],
-        },
-        Row {
-            id: Id::Faults(Opt::PreemptRetries),
-            short: None,
-            names: &["preempt-retries"],
-            takes: Takes::One("N"),
-            brief: "the same when a host was warned or lost, N times",
-            more: &[
-                "Default: 1000000 with --max-restarts or --slices,",
-                "else 0. All N are used up: exit code 75.",
-                "To continue with the other hosts, give --min-world.",
-            ],
-        },
-        Row {
-            id: Id::Faults(Opt::GiveUpAfter),
-            short: None,
-            names: &["give-up-after"],
-            takes: Takes::One("TIME"),
-            brief: "equal failures end the job after TIME (default: 60s)",
-            more: &["Also for restarts within processes."],
-        },
-        Row {
-            id: Id::Faults(Opt::OnWarning),
-            short: None,
-            names: &["on-warning"],
-            takes: Takes::One("WHAT"),
-            brief: "a host is warned: term all ranks (default) or note",
-            more: &[
-                "Warnings come from the cloud's metadata server, and",
-                "from SIGTERM to an agent (docs/guides/preemption.md).",
-            ],
-        },
-        Row {
-            id: Id::Faults(Opt::WarningGrace),
-            short: None,
-            names: &["warning-grace"],
-            takes: Takes::One("TIME"),
-            brief: "from that SIGTERM to SIGKILL (default: 25s)",
-            more: &[],
-        },
-        Row {
-            id: Id::Faults(Opt::PreemptProbe),
-            short: None,
-            names: &["preempt-probe"],
-            takes: Takes::One("CMD"),
-            brief: "sh -c CMD on each host; it warns by exiting with 0",
-            more: &["Otherwise it runs again after 5s. none: no command."],
-        },
-        Row {
-            id: Id::Faults(Opt::Grace),
-            short: None,
-            names: &["grace", "shutdown-timeout"],
-            takes: Takes::One("TIME"),
-            brief: "from asking ranks to end to SIGKILL (default: 5s)",
-            more: &["TIME: 90 (seconds), 90s, 1m30s, 1h, 250ms, 0.5s."],
-        },
-        Row {
-            id: Id::Faults(Opt::Timeout),
-            short: None,
-            names: &["timeout"],
-            takes: Takes::One("TIME"),
-            brief: "end the job after TIME, with exit code 124 (0: never)",
-            more: &["Also from MPIEXEC_TIMEOUT, in seconds."],
-        },
-        Row {
-            id: Id::Faults(Opt::Contain),
-            short: None,
-            names: &["contain"],
-            takes: Takes::One("HOW"),
-            brief: "how nothing is left behind: auto, t1, t3 or strict",
-            more: &[
-                "t1: a PID namespace, of a user inside a user",
-                "namespace. t3: subreapers. auto: t1 for root, else",
-                "t3. strict: no start without the kernel's guarantee.",
-            ],
-        },
-    ],
-};
 
 #[derive(Debug, Default)]
 pub(super) struct Args {

@@ -3,39 +3,16 @@
 use super::commands::{self, COMMANDS, Sub};
 use super::errors::CliError;
 use super::nearest::nearest;
-use super::table::{self, GROUPS, Group, Id, Row, Takes};
+use super::table::{self, GROUPS, Group, Id, Row, Takes, options};
 use super::{devices, env, faults, output_options, place, run, torch};
 use rlaunch_core::os_bytes::OsBytes;
 use std::fmt::Write as _;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    Help,
-    Version,
+options! {
+    Help, "Help", "help";
+    Help -b'h' ["help"] Nothing: "-h: this on one screen; --help: with explanations";
+    Version -b'V' ["version"] Nothing: "print the version; with -v: where each rlaunch is";
 }
-
-pub(super) const GROUP: Group = Group {
-    title: "Help",
-    topic: "help",
-    rows: &[
-        Row {
-            id: Id::Help(Opt::Help),
-            short: Some(b'h'),
-            names: &["help"],
-            takes: Takes::Nothing,
-            brief: "-h: this on one screen; --help: with explanations",
-            more: &[],
-        },
-        Row {
-            id: Id::Help(Opt::Version),
-            short: Some(b'V'),
-            names: &["version"],
-            takes: Takes::Nothing,
-            brief: "print the version; with -v: where each rlaunch is",
-            more: &[],
-        },
-    ],
-};
 
 const USAGE: &str = "Usage: rlaunch [OPTIONS] PROGRAM [ARGS...] [: [OPTIONS] PROGRAM [ARGS...]]...\n";
 const COLUMN: usize = 27;
@@ -181,7 +158,7 @@ fn near(word: &[u8]) -> Vec<&'static str> {
         word.len() >= SHORTEST && text.as_bytes().windows(word.len()).any(|part| part == word)
     };
     let topics = GROUPS.into_iter().filter(|group| has(group.title) || has(group.topic)).map(|group| group.topic);
-    let rows = || table::rows().filter(|row| !row.names.is_empty());
+    let rows = || table::rows();
     let named = rows().filter(|row| row.names.iter().any(|name| has(name))).map(Row::shown);
     let near: Vec<&str> = topics.chain(named).take(MOST).collect();
     if !near.is_empty() {
@@ -195,14 +172,14 @@ fn near(word: &[u8]) -> Vec<&'static str> {
 /// A group of options, with explanations.
 fn group(group: &Group) -> String {
     let mut text = format!("{}:\n", group.title);
-    group.rows.iter().filter(|row| !row.names.is_empty()).for_each(|row| text.push_str(&option(row)));
+    group.rows.iter().for_each(|row| text.push_str(&option(row)));
     text
 }
 
 /// An option, with explanations.
 fn option(row: &'static Row) -> String {
     // A letter more of another row.
-    let row = table::rows().find(|own| own.id == row.id && !own.names.is_empty()).unwrap_or(row);
+    let row = table::rows().find(|own| own.id == row.id).unwrap_or(row);
     let mut text = String::new();
     line(&mut text, row);
     for more in row.more {
@@ -222,7 +199,7 @@ pub(super) fn command(sub: &Sub) -> String {
         }
         "map" => text.push_str(&group(&place::GROUP)),
         "help" => text.push_str(&wrapped(&topics().collect::<Vec<_>>().join(" "))),
-        _ => sub.table.rows().filter(|row| !row.names.is_empty()).for_each(|row| line(&mut text, row)),
+        _ => sub.table.rows().for_each(|row| line(&mut text, row)),
     }
     // Its trial is of another kind than that of a job.
     if sub.name == "clean" { text.replace(place::DRY_RUN, devices::DRY_RUN) } else { text }
@@ -268,7 +245,7 @@ fn line(text: &mut String, row: &Row) {
 
 /// An option with its letter and its value, as the help shows it.
 pub(super) fn spelled(row: &Row) -> String {
-    let (short, dash) = match row.short {
+    let (short, dash) = match row.letter() {
         Some(letter) => (format!("-{}, ", char::from(letter)), "--"),
         None if matches!(row.takes, Takes::Pair(_)) => ("    ".to_owned(), "-"),
         None => ("    ".to_owned(), "--"),

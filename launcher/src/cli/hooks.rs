@@ -2,7 +2,7 @@
 
 use super::errors::CliError;
 use super::scan::Given;
-use super::table::{Group, Id, Row, Takes};
+use super::table::options;
 use super::values;
 use rlaunch_core::hooks::Wanted;
 use rlaunch_core::os_bytes::OsBytes;
@@ -11,46 +11,14 @@ use rlaunch_core::time::Span;
 /// No shell starts in less.
 const SHORTEST: Span = Span::from_millis(100);
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    OnRestart,
-    OnExit,
-    Timeout,
+options! {
+    Hooks, "Commands at restarts and at the end (docs/guides/resilient-training.md)", "hooks";
+    OnRestart ["on-restart"] One("CMD"): "sh -c CMD on this host at each restart",
+        "Of a function or of all ranks; beside the job.",
+        "RLAUNCH_HOOK_KIND and others say what happened.";
+    OnExit ["on-exit"] One("CMD"): "the same when the job is over";
+    Timeout ["hook-timeout"] One("TIME"): "how long such a CMD may take (default: 30s)";
 }
-
-pub(super) const GROUP: Group = Group {
-    title: "Commands at restarts and at the end (docs/guides/resilient-training.md)",
-    topic: "hooks",
-    rows: &[
-        Row {
-            id: Id::Hooks(Opt::OnRestart),
-            short: None,
-            names: &["on-restart"],
-            takes: Takes::One("CMD"),
-            brief: "sh -c CMD on this host at each restart",
-            more: &[
-                "Of a function or of all ranks; beside the job.",
-                "RLAUNCH_HOOK_KIND and others say what happened.",
-            ],
-        },
-        Row {
-            id: Id::Hooks(Opt::OnExit),
-            short: None,
-            names: &["on-exit"],
-            takes: Takes::One("CMD"),
-            brief: "the same when the job is over",
-            more: &[],
-        },
-        Row {
-            id: Id::Hooks(Opt::Timeout),
-            short: None,
-            names: &["hook-timeout"],
-            takes: Takes::One("TIME"),
-            brief: "how long such a CMD may take (default: 30s)",
-            more: &[],
-        },
-    ],
-};
 
 #[derive(Debug, Default)]
 pub(super) struct Args {

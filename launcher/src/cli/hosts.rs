@@ -5,7 +5,7 @@ use super::errors::CliError;
 use super::place::Said;
 use super::scan::{self, Given};
 use super::site::Site;
-use super::table::{HOSTS, Id, Row, Takes};
+use super::table::{HOSTS, Id, options};
 use super::{Command, help};
 use rlaunch_core::hostlist::{self, Entry};
 use rlaunch_core::os_bytes::OsBytes;
@@ -20,44 +20,17 @@ Without a LIST, or where it is -, hosts are read from stdin like a hostfile.
 
 ";
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    Form(Form),
-    Separator,
-    Exclude,
-    Hosts,
-    Hostfile,
-    Help,
+options! {
+    Hosts;
+    Fold -b'f' ["fold"] Nothing: "the short form, sorted: node[01-03,07] (default)";
+    Expand -b'e' ["expand"] Nothing: "all names, in their order";
+    Count -b'c' ["count"] Nothing: "how many there are";
+    Separator -b'S' ["separator"] One("SEP"): "between names (default: a blank; \\n: a line)";
+    Exclude -b'x' ["exclude"] One("LIST"): "without these";
+    Hosts -b'H' -b'w' ["hosts", "host", "nodelist"] One("LIST"): "these too, as a LIST alone";
+    Hostfile ["hostfile", "machinefile", "default-hostfile"] One("FILE"): "hosts of a file too";
+    Help -b'h' ["help"] Nothing: "print this";
 }
-
-const fn row(opt: Opt, short: Option<u8>, names: &'static [&'static str], takes: Takes, brief: &'static str) -> Row {
-    Row { id: Id::Hosts(opt), short, names, takes, brief, more: &[] }
-}
-
-/// Its options; those that name hosts are spelled as for a job.
-pub(super) const ROWS: &[Row] = &[
-    row(
-        Opt::Form(Form::Fold),
-        Some(b'f'),
-        &["fold"],
-        Takes::Nothing,
-        "the short form, sorted: node[01-03,07] (default)",
-    ),
-    row(Opt::Form(Form::Expand), Some(b'e'), &["expand"], Takes::Nothing, "all names, in their order"),
-    row(Opt::Form(Form::Count), Some(b'c'), &["count"], Takes::Nothing, "how many there are"),
-    row(Opt::Separator, Some(b'S'), &["separator"], Takes::One("SEP"), "between names (default: a blank; \\n: a line)"),
-    row(Opt::Exclude, Some(b'x'), &["exclude"], Takes::One("LIST"), "without these"),
-    row(Opt::Hosts, Some(b'H'), &["hosts", "host", "nodelist"], Takes::One("LIST"), "these too, as a LIST alone"),
-    row(Opt::Hosts, Some(b'w'), &[], Takes::One("LIST"), ""),
-    row(
-        Opt::Hostfile,
-        None,
-        &["hostfile", "machinefile", "default-hostfile"],
-        Takes::One("FILE"),
-        "hosts of a file too",
-    ),
-    row(Opt::Help, Some(b'h'), &["help"], Takes::Nothing, "print this"),
-];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Form {
@@ -92,7 +65,9 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
     for Given { row, spelled: option, value, .. } in words.given {
         let Id::Hosts(opt) = row.id else { continue };
         match opt {
-            Opt::Form(form) => query.form = form,
+            Opt::Fold => query.form = Form::Fold,
+            Opt::Expand => query.form = Form::Expand,
+            Opt::Count => query.form = Form::Count,
             Opt::Separator => query.separator = unescaped(&value),
             Opt::Exclude => query.without.push(Said { option, value }),
             Opt::Hosts => query.lists.push(Said { option, value }),

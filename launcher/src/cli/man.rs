@@ -1,11 +1,9 @@
 //! `rlaunch man`: the manual page, made from the tables of options.
 
-use super::Command;
 use super::commands::COMMANDS;
 use super::errors::CliError;
-use super::help;
-use super::scan;
 use super::table::{GROUPS, PLAIN, Row, Takes};
+use super::{Command, help, scan};
 use rlaunch_core::os_bytes::OsBytes;
 use std::fmt::Write as _;
 
@@ -41,7 +39,7 @@ fn plain(text: &str) -> String {
 /// An option in bold, its value in italics.
 fn option(row: &Row) -> String {
     let dash = if matches!(row.takes, Takes::Pair(_)) { "-" } else { "--" };
-    let short = row.short.map_or_else(String::new, |letter| format!("\\fB\\-{}\\fR, ", char::from(letter)));
+    let short = row.letter().map_or_else(String::new, |letter| format!("\\fB\\-{}\\fR, ", char::from(letter)));
     let value = match row.takes {
         Takes::Nothing => String::new(),
         Takes::One(what) | Takes::Pair(what) => format!(" \\fI{}\\fR", plain(what)),
@@ -51,7 +49,7 @@ fn option(row: &Row) -> String {
 }
 
 fn options<'a>(text: &mut String, rows: impl Iterator<Item = &'a Row>) {
-    for row in rows.filter(|row| !row.names.is_empty()) {
+    for row in rows {
         let more: String = row.more.iter().map(|line| format!("\n{}", plain(line))).collect();
         // The brief is no sentence: the next line begins one.
         let end = if row.more.is_empty() { "" } else { "." };

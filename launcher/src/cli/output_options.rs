@@ -3,121 +3,37 @@
 use super::errors::CliError;
 use super::files;
 use super::scan::Given;
-use super::table::{Group, Id, Row, Takes};
+use super::table::options;
 use super::values::{self, Lookup};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::stream::label::Prefix;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    Label,
-    Raw,
-    Prefix,
-    Color,
-    Output,
-    Error,
-    Stdin,
-    Events,
-    Verbose,
-    Quiet,
+options! {
+    Output, "Input and output", "output";
+    Label -b'l' ["label", "tag-output"] Nothing: "begin each line of output with its rank",
+        "Lines of several ranks are whole without it, too.";
+    Raw ["raw"] Nothing: "pass output on as it comes, lines of ranks may mix",
+        "The default for one rank. Lines of several are whole.";
+    Prefix ["prefix"] One("FMT"): "begin each line with FMT: %r is rank, %h host",
+        "%l local rank, %p pid, %s out or err, %4r four wide.";
+    Color ["color", "colour"] One("WHEN"): "colour labels and messages: auto, always, never",
+        "auto: on terminals, unless NO_COLOR is set.";
+    Output -b'o' ["output"] One("FILE"): "write the output of ranks to FILE, as srun does",
+        "%t rank, %N host, %n index of the host, %j job, %3t",
+        "three digits; %x, %A, %a, %u, %s, %J. With %t, %N",
+        "or %n each host writes its own. none: nowhere.",
+        "Standard error too, without -e.";
+    Error -b'e' ["error"] One("FILE"): "write the standard error of ranks to FILE",
+        "The messages of rlaunch stay where they are.";
+    Stdin ["stdin"] One("0|all|none"): "ranks that read standard input: 0 (default)",
+        "all: each rank gets all of it, and the slowest rank",
+        "holds the others back. Nothing is read before a rank",
+        "waits for it.";
+    Events ["events"] One("FILE|fd:N"): "write what happens as NDJSON, one event per line";
+    Verbose -b'v' ["verbose"] Nothing: "say more; -vv: diagnostics of rlaunch itself";
+    Quiet -b'q' ["quiet"] Nothing: "say only what went wrong";
 }
-
-pub(super) const GROUP: Group = Group {
-    title: "Input and output",
-    topic: "output",
-    rows: &[
-        Row {
-            id: Id::Output(Opt::Label),
-            short: Some(b'l'),
-            names: &["label", "tag-output"],
-            takes: Takes::Nothing,
-            brief: "begin each line of output with its rank",
-            more: &["Lines of several ranks are whole without it, too."],
-        },
-        Row {
-            id: Id::Output(Opt::Raw),
-            short: None,
-            names: &["raw"],
-            takes: Takes::Nothing,
-            brief: "pass output on as it comes, lines of ranks may mix",
-            more: &["The default for one rank. Lines of several are whole."],
-        },
-        Row {
-            id: Id::Output(Opt::Prefix),
-            short: None,
-            names: &["prefix"],
-            takes: Takes::One("FMT"),
-            brief: "begin each line with FMT: %r is rank, %h host",
-            more: &["%l local rank, %p pid, %s out or err, %4r four wide."],
-        },
-        Row {
-            id: Id::Output(Opt::Color),
-            short: None,
-            names: &["color", "colour"],
-            takes: Takes::One("WHEN"),
-            brief: "colour labels and messages: auto, always, never",
-            more: &["auto: on terminals, unless NO_COLOR is set."],
-        },
-        Row {
-            id: Id::Output(Opt::Output),
-            short: Some(b'o'),
-            names: &["output"],
-            takes: Takes::One("FILE"),
-            brief: "write the output of ranks to FILE, as srun does",
-            more: &[
-                "%t rank, %N host, %n index of the host, %j job, %3t",
-                "three digits; %x, %A, %a, %u, %s, %J. With %t, %N",
-                "or %n each host writes its own. none: nowhere.",
-                "Standard error too, without -e.",
-            ],
-        },
-        Row {
-            id: Id::Output(Opt::Error),
-            short: Some(b'e'),
-            names: &["error"],
-            takes: Takes::One("FILE"),
-            brief: "write the standard error of ranks to FILE",
-            more: &["The messages of rlaunch stay where they are."],
-        },
-        Row {
-            id: Id::Output(Opt::Stdin),
-            short: None,
-            names: &["stdin"],
-            takes: Takes::One("0|all|none"),
-            brief: "ranks that read standard input: 0 (default)",
-            more: &[
-                "all: each rank gets all of it, and the slowest rank",
-                "holds the others back. Nothing is read before a rank",
-                "waits for it.",
-            ],
-        },
-        Row {
-            id: Id::Output(Opt::Events),
-            short: None,
-            names: &["events"],
-            takes: Takes::One("FILE|fd:N"),
-            brief: "write what happens as NDJSON, one event per line",
-            more: &[],
-        },
-        Row {
-            id: Id::Output(Opt::Verbose),
-            short: Some(b'v'),
-            names: &["verbose"],
-            takes: Takes::Nothing,
-            brief: "say more; -vv: diagnostics of rlaunch itself",
-            more: &[],
-        },
-        Row {
-            id: Id::Output(Opt::Quiet),
-            short: Some(b'q'),
-            names: &["quiet"],
-            takes: Takes::Nothing,
-            brief: "say only what went wrong",
-            more: &[],
-        },
-    ],
-};
 
 /// Text that has colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,12 +1,11 @@
 //! Options about where ranks run.
 
-use super::binding;
 use super::errors::CliError;
 use super::mapping::{self, Listed};
 use super::scan::Given;
-use super::slices;
-use super::table::{Group, Id, Row, Takes};
+use super::table::options;
 use super::values::{self, Lookup};
+use super::{binding, slices};
 use rlaunch_core::bind::Bind;
 use rlaunch_core::hostlist::Entry;
 use rlaunch_core::nearest::nearest;
@@ -14,235 +13,70 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::map_by::MapBy;
 use rlaunch_core::place::{MOST_RANKS, Nodes, RankBy};
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    Hosts,
-    Hostfile,
-    PerNode,
-    Nodes,
-    MinHosts,
-    Gpus,
-    MapBy,
-    RankBy,
-    Slices,
-    SpareSlices,
-    ScaleTimeout,
-    Grow,
-    Discover,
-    Strict,
-    AllowPartial,
-    CpusPerRank,
-    BindTo,
-    ReportBindings,
-    DryRun,
-    Json,
+options! {
+    Place, "Where to run", "placement";
+    Hosts -b'H' -b'w' ["hosts", "host", "nodelist"] One("LIST"): "hosts: node[01-08], a:4,b:2 (4 and 2 slots)",
+        "user@HOST, [IPv6]:4, a[1-9]!a5, ^FILE, @GROUP. A HOST",
+        "alone has one slot, named twice two. With --hostfile:",
+        "choose from it. Also -w, --nodelist.",
+        "More: docs/reference/hostfile.md.";
+    Hostfile -b'f' ["hostfile", "machinefile", "default-hostfile"] One("FILE"):
+        "hosts, one a line: node01 slots=4, node02:4",
+        "Also from HYDRA_HOST_FILE.";
+    PerNode ["ppn", "ntasks-per-node", "nproc-per-node", "npernode", "perhost"] One("N"):
+        "N ranks on each host (or: auto, cpu, gpu)",
+        "Also -ppn N, --ntasks-per-node, --nproc-per-node.";
+    Nodes ["nnodes", "nodes"] One("MIN[:MAX]"): "use so many of the hosts, all of them evenly",
+        "With MAX, MIN is also what --min-hosts says.";
+    MinHosts ["min-hosts"] One("N"): "start if N hosts are ready (default: all of them)",
+        "The ranks of hosts that cannot be had are dropped,",
+        "and the others numbered anew.",
+        "More: docs/reference/hostfile.md.";
+    Gpus ["gpus-per-rank", "gpus-per-task"] One("N"): "each rank sees N GPUs of its host, and no others",
+        "Those of CUDA_VISIBLE_DEVICES, if you have set it:",
+        "docs/reference/environment.md.",
+        "Also --gpus-per-task N.";
+    MapBy ["map-by"] One("UNIT"): "fill a host, then the next (default); or in turn",
+        "slot, node, package, numa, l3, core or hwthread;",
+        "also ppr:N:UNIT, seq, rankfile:FILE=F, pe-list=0,1,",
+        "with :PE=N, :SPAN as in Open MPI.",
+        "More: docs/reference/binding.md.";
+    RankBy ["rank-by"] One("HOW"): "number ranks host by host, or in turn",
+        "slot, node, fill or span (by the units of --map-by).",
+        "The default is as they are mapped.";
+    Slices ["slices"] One("N[,N]"): "run on N whole slices of the hostfile (slice=, id=)",
+        "Of several numbers: the largest for which slices are",
+        "up. Whole slices start, fail and come back.",
+        "More: docs/guides/slices.md.";
+    SpareSlices ["spare-slices"] One("N"): "keep N more of them ready, to replace lost ones",
+        "Slices of the hostfile beyond these are spare too.";
+    ScaleTimeout ["scale-timeout"] One("TIME"): "how long to wait for slices (default: 10m)",
+        "Then the largest valid number that is up is taken.",
+        "None is: exit code 75.";
+    Grow ["grow"] One("WHEN"): "when to take more slices: next or now (default: next)",
+        "next: at the next start of ranks. now: restart all",
+        "ranks, 60s or more after their last start.";
+    Discover ["discover"] One("CMD"): "run CMD every 10s; it prints the hosts that there are",
+        "New slices join, and missing hosts are drained.",
+        "CMD is for sh, and prints a hostfile.";
+    Strict ["strict"] Nothing: "refuse more ranks on a host than it has slots";
+    AllowPartial ["allow-partial"] Nothing: "run on some hosts of a TPU slice only",
+        "libtpu waits for the other hosts without end.";
+    CpusPerRank -b'c' ["cpus-per-rank", "cpus-per-task", "cpus-per-proc"] One("N"):
+        "bind each rank to N cores of its own",
+        "A later program may have another N.",
+        "Open MPI's -c is -n here.",
+        "More: docs/reference/binding.md.";
+    BindTo ["bind-to", "cpu-bind"] One("UNIT"): "bind each rank to a unit of its host",
+        "none, hwthread, core, l3, numa, package, or",
+        "rank-list:0-3/4-7 (CPUs of local rank 0, of 1).",
+        "The default is an even share of the cores.";
+    ReportBindings ["report-bindings"] Nothing: "print the CPUs of each rank",
+        "rlaunch map shows them without starting ranks.";
+    DryRun ["dry-run"] Nothing: DRY_RUN;
+    Json ["json"] Nothing: "print JSON, for programs to read",
+        "With --dry-run, rlaunch map and rlaunch doctor.";
 }
-
-pub(super) const GROUP: Group = Group {
-    title: "Where to run",
-    topic: "placement",
-    rows: &[
-        Row {
-            id: Id::Place(Opt::Hosts),
-            short: Some(b'H'),
-            names: &["hosts", "host", "nodelist"],
-            takes: Takes::One("LIST"),
-            brief: "hosts: node[01-08], a:4,b:2 (4 and 2 slots)",
-            more: &[
-                "user@HOST, [IPv6]:4, a[1-9]!a5, ^FILE, @GROUP. A HOST",
-                "alone has one slot, named twice two. With --hostfile:",
-                "choose from it. Also -w, --nodelist.",
-                "More: docs/reference/hostfile.md.",
-            ],
-        },
-        Row {
-            id: Id::Place(Opt::Hosts),
-            short: Some(b'w'),
-            // Only a letter more: its words and its help are those of the row above.
-            names: &[],
-            takes: Takes::One("LIST"),
-            brief: "",
-            more: &[],
-        },
-        Row {
-            id: Id::Place(Opt::Hostfile),
-            short: Some(b'f'),
-            names: &["hostfile", "machinefile", "default-hostfile"],
-            takes: Takes::One("FILE"),
-            brief: "hosts, one a line: node01 slots=4, node02:4",
-            more: &["Also from HYDRA_HOST_FILE."],
-        },
-        Row {
-            id: Id::Place(Opt::PerNode),
-            short: None,
-            names: &["ppn", "ntasks-per-node", "nproc-per-node", "npernode", "perhost"],
-            takes: Takes::One("N"),
-            brief: "N ranks on each host (or: auto, cpu, gpu)",
-            more: &["Also -ppn N, --ntasks-per-node, --nproc-per-node."],
-        },
-        Row {
-            id: Id::Place(Opt::Nodes),
-            short: None,
-            names: &["nnodes", "nodes"],
-            takes: Takes::One("MIN[:MAX]"),
-            brief: "use so many of the hosts, all of them evenly",
-            more: &["With MAX, MIN is also what --min-hosts says."],
-        },
-        Row {
-            id: Id::Place(Opt::MinHosts),
-            short: None,
-            names: &["min-hosts"],
-            takes: Takes::One("N"),
-            brief: "start if N hosts are ready (default: all of them)",
-            more: &[
-                "The ranks of hosts that cannot be had are dropped,",
-                "and the others numbered anew.",
-                "More: docs/reference/hostfile.md.",
-            ],
-        },
-        Row {
-            id: Id::Place(Opt::Gpus),
-            short: None,
-            names: &["gpus-per-rank", "gpus-per-task"],
-            takes: Takes::One("N"),
-            brief: "each rank sees N GPUs of its host, and no others",
-            more: &[
-                "Those of CUDA_VISIBLE_DEVICES, if you have set it:",
-                "docs/reference/environment.md.",
-                "Also --gpus-per-task N.",
-            ],
-        },
-        Row {
-            id: Id::Place(Opt::MapBy),
-            short: None,
-            names: &["map-by"],
-            takes: Takes::One("UNIT"),
-            brief: "fill a host, then the next (default); or in turn",
-            more: &[
-                "slot, node, package, numa, l3, core or hwthread;",
-                "also ppr:N:UNIT, seq, rankfile:FILE=F, pe-list=0,1,",
-                "with :PE=N, :SPAN as in Open MPI.",
-                "More: docs/reference/binding.md.",
-            ],
-        },
-        Row {
-            id: Id::Place(Opt::RankBy),
-            short: None,
-            names: &["rank-by"],
-            takes: Takes::One("HOW"),
-            brief: "number ranks host by host, or in turn",
-            more: &["slot, node, fill or span (by the units of --map-by).", "The default is as they are mapped."],
-        },
-        Row {
-            id: Id::Place(Opt::Slices),
-            short: None,
-            names: &["slices"],
-            takes: Takes::One("N[,N]"),
-            brief: "run on N whole slices of the hostfile (slice=, id=)",
-            more: &[
-                "Of several numbers: the largest for which slices are",
-                "up. Whole slices start, fail and come back.",
-                "More: docs/guides/slices.md.",
-            ],
-        },
-        Row {
-            id: Id::Place(Opt::SpareSlices),
-            short: None,
-            names: &["spare-slices"],
-            takes: Takes::One("N"),
-            brief: "keep N more of them ready, to replace lost ones",
-            more: &["Slices of the hostfile beyond these are spare too."],
-        },
-        Row {
-            id: Id::Place(Opt::ScaleTimeout),
-            short: None,
-            names: &["scale-timeout"],
-            takes: Takes::One("TIME"),
-            brief: "how long to wait for slices (default: 10m)",
-            more: &["Then the largest valid number that is up is taken.", "None is: exit code 75."],
-        },
-        Row {
-            id: Id::Place(Opt::Grow),
-            short: None,
-            names: &["grow"],
-            takes: Takes::One("WHEN"),
-            brief: "when to take more slices: next or now (default: next)",
-            more: &["next: at the next start of ranks. now: restart all", "ranks, 60s or more after their last start."],
-        },
-        Row {
-            id: Id::Place(Opt::Discover),
-            short: None,
-            names: &["discover"],
-            takes: Takes::One("CMD"),
-            brief: "run CMD every 10s; it prints the hosts that there are",
-            more: &["New slices join, and missing hosts are drained.", "CMD is for sh, and prints a hostfile."],
-        },
-        Row {
-            id: Id::Place(Opt::Strict),
-            short: None,
-            names: &["strict"],
-            takes: Takes::Nothing,
-            brief: "refuse more ranks on a host than it has slots",
-            more: &[],
-        },
-        Row {
-            id: Id::Place(Opt::AllowPartial),
-            short: None,
-            names: &["allow-partial"],
-            takes: Takes::Nothing,
-            brief: "run on some hosts of a TPU slice only",
-            more: &["libtpu waits for the other hosts without end."],
-        },
-        Row {
-            id: Id::Place(Opt::CpusPerRank),
-            short: Some(b'c'),
-            names: &["cpus-per-rank", "cpus-per-task", "cpus-per-proc"],
-            takes: Takes::One("N"),
-            brief: "bind each rank to N cores of its own",
-            more: &[
-                "A later program may have another N.",
-                "Open MPI's -c is -n here.",
-                "More: docs/reference/binding.md.",
-            ],
-        },
-        Row {
-            id: Id::Place(Opt::BindTo),
-            short: None,
-            names: &["bind-to", "cpu-bind"],
-            takes: Takes::One("UNIT"),
-            brief: "bind each rank to a unit of its host",
-            more: &[
-                "none, hwthread, core, l3, numa, package, or",
-                "rank-list:0-3/4-7 (CPUs of local rank 0, of 1).",
-                "The default is an even share of the cores.",
-            ],
-        },
-        Row {
-            id: Id::Place(Opt::ReportBindings),
-            short: None,
-            names: &["report-bindings"],
-            takes: Takes::Nothing,
-            brief: "print the CPUs of each rank",
-            more: &["rlaunch map shows them without starting ranks."],
-        },
-        Row {
-            id: Id::Place(Opt::DryRun),
-            short: None,
-            names: &["dry-run"],
-            takes: Takes::Nothing,
-            brief: DRY_RUN,
-            more: &[],
-        },
-        Row {
-            id: Id::Place(Opt::Json),
-            short: None,
-            names: &["json"],
-            takes: Takes::Nothing,
-            brief: "print JSON, for programs to read",
-            more: &["With --dry-run, rlaunch map and rlaunch doctor."],
-        },
-    ],
-};
 
 /// The help of `--dry-run` for a job.
 pub(super) const DRY_RUN: &str = "only show where ranks would run, as rlaunch map";

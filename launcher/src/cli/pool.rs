@@ -4,7 +4,7 @@ use super::errors::CliError;
 use super::place::{self, Own, PerNode};
 use super::scan::{self, Given};
 use super::site::Site;
-use super::table::{Id, POOL, Row, Takes};
+use super::table::{Id, POOL, options};
 use super::{Command, Reach, Run, help, nearest, output_options, reach, slices, values};
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::duration;
@@ -33,23 +33,12 @@ gets hosts of it with rlaunch --pool NAME, and starts without a login.
 /// Longest name: the path of a socket has little room.
 const LONGEST: usize = 32;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    Idle,
-    Foreground,
-    Now,
+options! {
+    Pool;
+    Idle ["idle"] One("TIME"): "up: end after so long without a job (default: never)";
+    Foreground ["foreground"] Nothing: "up: stay in the foreground, and print each change";
+    Now ["now"] Nothing: "down: jobs get no time to end";
 }
-
-const fn row(opt: Opt, names: &'static [&'static str], takes: Takes, brief: &'static str) -> Row {
-    Row { id: Id::Pool(opt), short: None, names, takes, brief, more: &[] }
-}
-
-/// Its options that no job has.
-pub(super) const ROWS: &[Row] = &[
-    row(Opt::Idle, &["idle"], Takes::One("TIME"), "up: end after so long without a job (default: never)"),
-    row(Opt::Foreground, &["foreground"], Takes::Nothing, "up: stay in the foreground, and print each change"),
-    row(Opt::Now, &["now"], Takes::Nothing, "down: jobs get no time to end"),
-];
 
 /// The options of a job that it has too.
 pub(super) const OPTIONS: &[Id] = &[

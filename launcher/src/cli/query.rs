@@ -3,7 +3,7 @@
 use super::errors::CliError;
 use super::nearest::nearest;
 use super::scan::{self, Given};
-use super::table::{ASK, Id, Row, Takes};
+use super::table::{ASK, Id, options};
 use super::values::span;
 use super::{Command, help};
 use rlaunch_core::os_bytes::OsBytes;
@@ -25,25 +25,13 @@ Asks the key-value store of the job in which it runs:
 
 ";
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    Generation,
-    Raw,
-    Timeout,
-    Help,
+options! {
+    Ask;
+    Generation -b'g' ["generation"] Nothing: "the store of these processes, on rank 0's host";
+    Raw -b'r' ["raw"] Nothing: "get: the value as it is, without a newline";
+    Timeout -b't' ["timeout"] One("TIME"): "wait, fence: exit code 124 after TIME (0: never)";
+    Help -b'h' ["help"] Nothing: "print this";
 }
-
-const fn row(opt: Opt, short: Option<u8>, names: &'static [&'static str], takes: Takes, brief: &'static str) -> Row {
-    Row { id: Id::Ask(opt), short, names, takes, brief, more: &[] }
-}
-
-/// Its options.
-pub(super) const ROWS: &[Row] = &[
-    row(Opt::Generation, Some(b'g'), &["generation"], Takes::Nothing, "the store of these processes, on rank 0's host"),
-    row(Opt::Raw, Some(b'r'), &["raw"], Takes::Nothing, "get: the value as it is, without a newline"),
-    row(Opt::Timeout, Some(b't'), &["timeout"], Takes::One("TIME"), "wait, fence: exit code 124 after TIME (0: never)"),
-    row(Opt::Help, Some(b'h'), &["help"], Takes::Nothing, "print this"),
-];
 
 /// The action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,10 +2,9 @@
 
 use super::allocation::Launcher;
 use super::errors::CliError;
-use super::pool;
 use super::scan::Given;
-use super::table::{Group, Id, Row, Takes};
-use super::values;
+use super::table::options;
+use super::{pool, values};
 use rlaunch_core::bootstrap::{Carrier, SrunPlan, SshOptions, Transport};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::settings::HostPlan;
@@ -17,141 +16,40 @@ pub(super) const CONNECT: Span = Span::from_secs(60);
 /// A shorter one would end jobs for what any network does now and then.
 const SHORTEST: Span = Span::from_secs(2);
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    Launcher,
-    Transport,
-    Lease,
-    SuspendLimit,
-    Connect,
-    Prompt,
-    Fast,
-    AgentPath,
-    Interface,
-    Limits,
-    Pool,
-    Wait,
-    Evict,
+options! {
+    Reach, "Other hosts", "ssh";
+    Launcher ["launcher", "bootstrap"] One("WHAT"): "how agents are started there (default: auto)",
+        "auto: srun in an allocation of Slurm, else ssh.",
+        "local: all ranks on this host. ssh, slurm,",
+        "exec:'CMD {host}' (docs/guides/ssh-cluster.md).";
+    Transport ["transport"] One("WHAT"): "with srun: auto, tcp or stdio (default: auto)",
+        "auto: TCP, or the streams of an srun for each",
+        "host where agents cannot connect to this one.";
+    Lease ["lease"] One("TIME"): "a host unheard of for so long is lost (default: 30s)",
+        "It ends its ranks by itself before that. 2s at least.";
+    SuspendLimit ["suspend-limit"] One("TIME"): "how long Slurm may suspend the job (default: 24h)",
+        "After that its hosts count as lost.";
+    Connect ["connect-timeout"] One("T"): "how long a host may take to be ready (default: 60s)";
+    Prompt ["ssh-prompt"] Nothing: "let ssh ask for passwords, one host at a time";
+    Fast ["ssh-fast"] Nothing: "a cheaper key exchange, where both ends have it",
+        "Not safe against recordings that a later quantum",
+        "computer may read.";
+    AgentPath ["agent-path"] One("PATH"): "rlaunch on the hosts, where ours cannot run";
+    Interface ["interface"] One("NAME"): "MASTER_ADDR: this interface of rank 0's host",
+        "The default is where ssh has reached that host.",
+        "Also what gloo and NCCL use, on hosts that have it.",
+        "All ranks on one host meet at 127.0.0.1 anyway.";
+    Limits ["propagate-limits"] One("LIST"): "limits that travel (default: core,stack)",
+        "all, none, or of as,core,cpu,data,fsize,nofile,",
+        "nproc,rss,stack; never that on locked memory.";
+    Pool ["pool"] One("NAME"): "hosts of this pool, which are ready (rlaunch pool)",
+        "As many as -n or --nnodes need, else all.",
+        "More: docs/guides/pools.md.";
+    Wait ["wait"] Maybe("TIME"): "wait until other jobs on the pool have ended",
+        "--wait=10m: at most so long.";
+    Evict ["evict"] Nothing: "end the jobs that have the pool's hosts",
+        "They get SIGTERM, and this job starts after them.";
 }
-
-pub(super) const GROUP: Group = Group {
-    title: "Other hosts",
-    topic: "ssh",
-    rows: &[
-        Row {
-            id: Id::Reach(Opt::Launcher),
-            short: None,
-            names: &["launcher", "bootstrap"],
-            takes: Takes::One("WHAT"),
-            brief: "how agents are started there (default: auto)",
-            more: &[
-                "auto: srun in an allocation of Slurm, else ssh.",
-                "local: all ranks on this host. ssh, slurm,",
-                "exec:'CMD {host}' (docs/guides/ssh-cluster.md).",
-            ],
-        },
-        Row {
-            id: Id::Reach(Opt::Transport),
-            short: None,
-            names: &["transport"],
-            takes: Takes::One("WHAT"),
-            brief: "with srun: auto, tcp or stdio (default: auto)",
-            more: &["auto: TCP, or the streams of an srun for each", "host where agents cannot connect to this one."],
-        },
-        Row {
-            id: Id::Reach(Opt::Lease),
-            short: None,
-            names: &["lease"],
-            takes: Takes::One("TIME"),
-            brief: "a host unheard of for so long is lost (default: 30s)",
-            more: &["It ends its ranks by itself before that. 2s at least."],
-        },
-        Row {
-            id: Id::Reach(Opt::SuspendLimit),
-            short: None,
-            names: &["suspend-limit"],
-            takes: Takes::One("TIME"),
-            brief: "how long Slurm may suspend the job (default: 24h)",
-            more: &["After that its hosts count as lost."],
-        },
-        Row {
-            id: Id::Reach(Opt::Connect),
-            short: None,
-            names: &["connect-timeout"],
-            takes: Takes::One("T"),
-            brief: "how long a host may take to be ready (default: 60s)",
-            more: &[],
-        },
-        Row {
-            id: Id::Reach(Opt::Prompt),
-            short: None,
-            names: &["ssh-prompt"],
-            takes: Takes::Nothing,
-            brief: "let ssh ask for passwords, one host at a time",
-            more: &[],
-        },
-        Row {
-            id: Id::Reach(Opt::Fast),
-            short: None,
-            names: &["ssh-fast"],
-            takes: Takes::Nothing,
-            brief: "a cheaper key exchange, where both ends have it",
-            more: &["Not safe against recordings that a later quantum", "computer may read."],
-        },
-        Row {
-            id: Id::Reach(Opt::AgentPath),
-            short: None,
-            names: &["agent-path"],
-            takes: Takes::One("PATH"),
-            brief: "rlaunch on the hosts, where ours cannot run",
-            more: &[],
-        },
-        Row {
-            id: Id::Reach(Opt::Interface),
-            short: None,
-            names: &["interface"],
-            takes: Takes::One("NAME"),
-            brief: "MASTER_ADDR: this interface of rank 0's host",
-            more: &[
-                "The default is where ssh has reached that host.",
-                "Also what gloo and NCCL use, on hosts that have it.",
-                "All ranks on one host meet at 127.0.0.1 anyway.",
-            ],
-        },
-        Row {
-            id: Id::Reach(Opt::Limits),
-            short: None,
-            names: &["propagate-limits"],
-            takes: Takes::One("LIST"),
-            brief: "limits that travel (default: core,stack)",
-            more: &["all, none, or of as,core,cpu,data,fsize,nofile,", "nproc,rss,stack; never that on locked memory."],
-        },
-        Row {
-            id: Id::Reach(Opt::Pool),
-            short: None,
-            names: &["pool"],
-            takes: Takes::One("NAME"),
-            brief: "hosts of this pool, which are ready (rlaunch pool)",
-            more: &["As many as -n or --nnodes need, else all.", "More: docs/guides/pools.md."],
-        },
-        Row {
-            id: Id::Reach(Opt::Wait),
-            short: None,
-            names: &["wait"],
-            takes: Takes::Maybe("TIME"),
-            brief: "wait until other jobs on the pool have ended",
-            more: &["--wait=10m: at most so long."],
-        },
-        Row {
-            id: Id::Reach(Opt::Evict),
-            short: None,
-            names: &["evict"],
-            takes: Takes::Nothing,
-            brief: "end the jobs that have the pool's hosts",
-            more: &["They get SIGTERM, and this job starts after them."],
-        },
-    ],
-};
 
 /// How other hosts are reached.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -2,7 +2,7 @@
 
 use super::errors::CliError;
 use super::scan::{self, Given};
-use super::table::{Id, REPORT, Row, Takes};
+use super::table::{Id, REPORT, options};
 use super::{Command, help};
 use rlaunch_core::os_bytes::OsBytes;
 
@@ -14,21 +14,11 @@ launch, restarts, lost hosts and end, a line each.
 
 ";
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    Timeline,
-    Help,
+options! {
+    Report;
+    Timeline ["timeline"] One("FILE"): "draw the job: FILE.svg, or FILE.json for Perfetto";
+    Help -b'h' ["help"] Nothing: "print this";
 }
-
-const fn row(opt: Opt, short: Option<u8>, names: &'static [&'static str], takes: Takes, brief: &'static str) -> Row {
-    Row { id: Id::Report(opt), short, names, takes, brief, more: &[] }
-}
-
-/// Its options.
-pub(super) const ROWS: &[Row] = &[
-    row(Opt::Timeline, None, &["timeline"], Takes::One("FILE"), "draw the job: FILE.svg, or FILE.json for Perfetto"),
-    row(Opt::Help, Some(b'h'), &["help"], Takes::Nothing, "print this"),
-];
 
 /// Form of a picture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

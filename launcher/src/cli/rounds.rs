@@ -4,7 +4,7 @@ use super::errors::{CliError, is_variable};
 use super::place::Said;
 use super::scan::Given;
 use super::site::Site;
-use super::table::{Group, Id, Row, Takes};
+use super::table::options;
 use super::{Program, Run, assign, values};
 use crate::view::phrases;
 use rlaunch_core::env::base;
@@ -23,63 +23,23 @@ const MOST: u32 = 1_000_000_000;
 /// Longest policy that a message repeats.
 const SHOWN: usize = 60;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    Assign,
-    Spares,
-    SpareHosts,
-    MaxRounds,
-    MinWorld,
-    MinActive,
-    MaxRankFaults,
-    FaultWindow,
-    YieldWithin,
-    Respawn,
-    RespawnTimeout,
+options! {
+    Rounds, "Restart within processes (docs/guides/resilient-training.md)", "in-process";
+    Assign ["assign"] One("POLICY"): "who is which rank after a loss: all,shift; or @FILE",
+        "It goes before what the program asks for.",
+        "rlaunch assign tries one.";
+    Spares ["spares"] One("N"): "hold N ranks back: -n 8 --spares 2 starts 10",
+        "Where -n is not given, N of those that are started.";
+    SpareHosts ["spare-hosts"] One("N"): "hold the ranks of the last N hosts back";
+    MaxRounds ["max-rounds"] One("N"): "so many rounds at most, the first included";
+    MinWorld ["min-world"] One("N"): "not with fewer ranks";
+    MinActive ["min-active"] One("N"): "not with fewer ranks that work";
+    MaxRankFaults ["max-rank-faults"] One("N"): "a rank with more faults of its own is given up";
+    FaultWindow ["fault-window"] One("TIME"): "wait so long for more faults first (default: 0s)";
+    YieldWithin ["yield-within"] One("TIME"): "planned: ranks may go on so long (default: 30s)";
+    Respawn ["respawn"] Nothing: "start a rank that has died again, to join";
+    RespawnTimeout ["respawn-timeout"] One("TIME"): "it has so long to take part (default: 5m)";
 }
-
-const fn row(opt: Opt, names: &'static [&'static str], what: &'static str, brief: &'static str) -> Row {
-    Row { id: Id::Rounds(opt), short: None, names, takes: Takes::One(what), brief, more: &[] }
-}
-
-pub(super) const GROUP: Group = Group {
-    title: "Restart within processes (docs/guides/resilient-training.md)",
-    topic: "in-process",
-    rows: &[
-        Row {
-            id: Id::Rounds(Opt::Assign),
-            short: None,
-            names: &["assign"],
-            takes: Takes::One("POLICY"),
-            brief: "who is which rank after a loss: all,shift; or @FILE",
-            more: &["It goes before what the program asks for.", "rlaunch assign tries one."],
-        },
-        Row {
-            id: Id::Rounds(Opt::Spares),
-            short: None,
-            names: &["spares"],
-            takes: Takes::One("N"),
-            brief: "hold N ranks back: -n 8 --spares 2 starts 10",
-            more: &["Where -n is not given, N of those that are started."],
-        },
-        row(Opt::SpareHosts, &["spare-hosts"], "N", "hold the ranks of the last N hosts back"),
-        row(Opt::MaxRounds, &["max-rounds"], "N", "so many rounds at most, the first included"),
-        row(Opt::MinWorld, &["min-world"], "N", "not with fewer ranks"),
-        row(Opt::MinActive, &["min-active"], "N", "not with fewer ranks that work"),
-        row(Opt::MaxRankFaults, &["max-rank-faults"], "N", "a rank with more faults of its own is given up"),
-        row(Opt::FaultWindow, &["fault-window"], "TIME", "wait so long for more faults first (default: 0s)"),
-        row(Opt::YieldWithin, &["yield-within"], "TIME", "planned: ranks may go on so long (default: 30s)"),
-        Row {
-            id: Id::Rounds(Opt::Respawn),
-            short: None,
-            names: &["respawn"],
-            takes: Takes::Nothing,
-            brief: "start a rank that has died again, to join",
-            more: &[],
-        },
-        row(Opt::RespawnTimeout, &["respawn-timeout"], "TIME", "it has so long to take part (default: 5m)"),
-    ],
-};
 
 /// A value, and how its option was spelled.
 type Spelled<T> = Option<(OsBytes, T)>;

@@ -2,103 +2,30 @@
 
 use super::errors::CliError;
 use super::scan::Given;
-use super::table::{Group, Id, Row, Takes};
-use super::values;
-use super::worlds;
+use super::table::options;
+use super::{values, worlds};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::MOST_RANKS;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    Ranks,
-    Wdir,
-    Name,
-    Group,
-    Share,
-    Tied,
-    Lead,
-    Programs,
-    MultiProg,
+options! {
+    Run, "What to run", "program";
+    Ranks -b'n' ["n", "np", "ntasks"] One("N"): "start N ranks (default: all slots, else 1)",
+        "Also -np N, --ntasks N.";
+    Wdir ["wdir", "wd", "chdir"] One("DIR"): "working directory of the ranks (default: this one)",
+        "A PROGRAM with a / is looked for from there.",
+        "Also -wdir DIR, --chdir DIR.";
+    Name ["name", "role"] One("NAME"): "call this program NAME (ROLE_NAME of its ranks)";
+    Group ["group"] One("NAME"): "make it a world with its own RANK and MASTER_PORT",
+        "Its ranks are called NAME/0, NAME/1.",
+        "More: docs/guides/groups.md.";
+    Share ["share"] One("NAME"): "run on the slots and devices of the group NAME";
+    Tied ["tied"] One("N"): "tie N ranks of the group (RLAUNCH_TIED_RANK)";
+    Lead ["lead"] Nothing: "end the job with this program, and with its code",
+        "Others get SIGTERM, and SIGKILL after --grace.";
+    Programs ["configfile", "app"] One("FILE"): "programs from a file: a line for each, as before ':'";
+    MultiProg ["multi-prog"] Nothing: "PROGRAM is srun's file: 0-2,4 PROGRAM ARGS",
+        "In ARGS %t is the rank, %o its number in the line.";
 }
-
-pub(super) const GROUP: Group = Group {
-    title: "What to run",
-    topic: "program",
-    rows: &[
-        Row {
-            id: Id::Run(Opt::Ranks),
-            short: Some(b'n'),
-            names: &["n", "np", "ntasks"],
-            takes: Takes::One("N"),
-            brief: "start N ranks (default: all slots, else 1)",
-            more: &["Also -np N, --ntasks N."],
-        },
-        Row {
-            id: Id::Run(Opt::Wdir),
-            short: None,
-            names: &["wdir", "wd", "chdir"],
-            takes: Takes::One("DIR"),
-            brief: "working directory of the ranks (default: this one)",
-            more: &["A PROGRAM with a / is looked for from there.", "Also -wdir DIR, --chdir DIR."],
-        },
-        Row {
-            id: Id::Run(Opt::Name),
-            short: None,
-            names: &["name", "role"],
-            takes: Takes::One("NAME"),
-            brief: "call this program NAME (ROLE_NAME of its ranks)",
-            more: &[],
-        },
-        Row {
-            id: Id::Run(Opt::Group),
-            short: None,
-            names: &["group"],
-            takes: Takes::One("NAME"),
-            brief: "make it a world with its own RANK and MASTER_PORT",
-            more: &["Its ranks are called NAME/0, NAME/1.", "More: docs/guides/groups.md."],
-        },
-        Row {
-            id: Id::Run(Opt::Share),
-            short: None,
-            names: &["share"],
-            takes: Takes::One("NAME"),
-            brief: "run on the slots and devices of the group NAME",
-            more: &[],
-        },
-        Row {
-            id: Id::Run(Opt::Tied),
-            short: None,
-            names: &["tied"],
-            takes: Takes::One("N"),
-            brief: "tie N ranks of the group (RLAUNCH_TIED_RANK)",
-            more: &[],
-        },
-        Row {
-            id: Id::Run(Opt::Lead),
-            short: None,
-            names: &["lead"],
-            takes: Takes::Nothing,
-            brief: "end the job with this program, and with its code",
-            more: &["Others get SIGTERM, and SIGKILL after --grace."],
-        },
-        Row {
-            id: Id::Run(Opt::Programs),
-            short: None,
-            names: &["configfile", "app"],
-            takes: Takes::One("FILE"),
-            brief: "programs from a file: a line for each, as before ':'",
-            more: &[],
-        },
-        Row {
-            id: Id::Run(Opt::MultiProg),
-            short: None,
-            names: &["multi-prog"],
-            takes: Takes::Nothing,
-            brief: "PROGRAM is srun's file: 0-2,4 PROGRAM ARGS",
-            more: &["In ARGS %t is the rank, %o its number in the line."],
-        },
-    ],
-};
 
 #[derive(Debug, Default)]
 pub(super) struct Args {

@@ -5,9 +5,8 @@
 
 use super::commands::{COMMANDS, Sub};
 use super::errors::CliError;
-use super::scan;
 use super::table::{self, PLAIN, Row, Table, Takes};
-use super::{Command, help, query};
+use super::{Command, help, query, scan};
 use rlaunch_core::os_bytes::OsBytes;
 use std::fmt::Write as _;
 
@@ -79,12 +78,12 @@ fn words_of(sub: &Sub) -> String {
 
 /// The options of a table that are completed: of an option with several names the one that the help shows.
 fn options(table: &'static Table) -> impl Iterator<Item = &'static Row> {
-    table.rows().filter(|row| !row.names.is_empty() && !matches!(row.takes, Takes::Pair(_)))
+    table.rows().filter(|row| !matches!(row.takes, Takes::Pair(_)))
 }
 
 /// Every word that names an option, with its dashes.
 fn spellings(row: &Row) -> impl Iterator<Item = String> + use<'_> {
-    let short = row.short.map(|letter| format!("-{}", char::from(letter)));
+    let short = row.letter().map(|letter| format!("-{}", char::from(letter)));
     short.into_iter().chain(row.names.iter().filter(|name| name.len() > 1).map(|name| format!("--{name}")))
 }
 
@@ -110,7 +109,7 @@ fn bash() -> String {
     text.push_str("declare -gA _rlaunch_options _rlaunch_values _rlaunch_words\n");
     for (name, table) in tables() {
         let all: Vec<String> =
-            options(table).flat_map(|row| spellings(row).take(1 + usize::from(row.short.is_some()))).collect();
+            options(table).flat_map(|row| spellings(row).take(1 + usize::from(row.letter().is_some()))).collect();
         // Writing to a String cannot fail.
         writeln!(text, "_rlaunch_options[{name}]={}", quoted(&all.join(" "))).unwrap_or_default();
         for row in table.rows().filter(|row| matches!(row.takes, Takes::One(_))) {
@@ -163,7 +162,7 @@ fn specifications(table: &'static Table) -> String {
             Takes::Maybe(what) => ("=-", format!(":{}", value(what))),
             Takes::Nothing | Takes::Pair(_) => ("", String::new()),
         };
-        for word in spellings(row).take(1 + usize::from(row.short.is_some())) {
+        for word in spellings(row).take(1 + usize::from(row.letter().is_some())) {
             let how = match (word.starts_with("--"), equals) {
                 (true, equals) => equals,
                 (false, "=") => "+",
@@ -237,7 +236,7 @@ fn fish() -> String {
                 (_, Values::Words(words)) => format!(" -xa {}", fish(&words)),
                 (_, Values::Any) => " -x".to_owned(),
             };
-            let short = row.short.map_or_else(String::new, |letter| format!(" -s {}", char::from(letter)));
+            let short = row.letter().map_or_else(String::new, |letter| format!(" -s {}", char::from(letter)));
             let (long, brief) = (row.shown(), fish(row.brief));
             writeln!(text, "complete -c rlaunch -n '__rlaunch_in {name}'{short} -l {long}{how} -d {brief}")
                 .unwrap_or_default();

@@ -3,7 +3,7 @@
 use super::errors::CliError;
 use super::scan::Given;
 use super::site::Site;
-use super::table::{Group, Id, Row, Takes};
+use super::table::options;
 use super::{Program, Run};
 use rlaunch_core::env::{Base, Export, base, glob};
 use rlaunch_core::framework::{self, Framework, Mpi, names_tpu_library, packages};
@@ -15,67 +15,24 @@ use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::{Note, Placement};
 use std::net::IpAddr;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    MasterStore,
-    Guard,
-    Framework,
-    Mpi,
+options! {
+    Store, "Where ranks meet", "rendezvous";
+    MasterStore ["master-store"] One("WHO"): "who holds torch's TCPStore: auto, agent, rank0",
+        "agent: rlaunch does, at MASTER_PORT, as torchrun.",
+        "rank0: the port is left to the program. auto: agent,",
+        "if rank 0 runs Python and its script does not set a",
+        "port of its own; the store outlives rank 0 then.";
+    Guard ["store-guard"] One("WHO"): "whom rlaunch's store serves (default: job)",
+        "job: its processes. hosts: everybody on its hosts,",
+        "other users too. off: any process that can connect.";
+    Framework ["framework"] One("NAME"): "variables of other libraries: auto, jax, none",
+        "jax: what jax.distributed.initialize() needs, by",
+        "itself (auto) if the script imports jax, not mpi4py.";
+    Mpi ["mpi"] One("WHICH"): "connect the ranks of MPI programs: auto, on, none",
+        "MPICH, Intel MPI and Open MPI need nothing else.",
+        "auto: not for static programs, nor for scripts that",
+        "import torch or jax and not mpi4py.";
 }
-
-pub(super) const GROUP: Group = Group {
-    title: "Where ranks meet",
-    topic: "rendezvous",
-    rows: &[
-        Row {
-            id: Id::Store(Opt::MasterStore),
-            short: None,
-            names: &["master-store"],
-            takes: Takes::One("WHO"),
-            brief: "who holds torch's TCPStore: auto, agent, rank0",
-            more: &[
-                "agent: rlaunch does, at MASTER_PORT, as torchrun.",
-                "rank0: the port is left to the program. auto: agent,",
-                "if rank 0 runs Python and its script does not set a",
-                "port of its own; the store outlives rank 0 then.",
-            ],
-        },
-        Row {
-            id: Id::Store(Opt::Guard),
-            short: None,
-            names: &["store-guard"],
-            takes: Takes::One("WHO"),
-            brief: "whom rlaunch's store serves (default: job)",
-            more: &[
-                "job: its processes. hosts: everybody on its hosts,",
-                "other users too. off: any process that can connect.",
-            ],
-        },
-        Row {
-            id: Id::Store(Opt::Framework),
-            short: None,
-            names: &["framework"],
-            takes: Takes::One("NAME"),
-            brief: "variables of other libraries: auto, jax, none",
-            more: &[
-                "jax: what jax.distributed.initialize() needs, by",
-                "itself (auto) if the script imports jax, not mpi4py.",
-            ],
-        },
-        Row {
-            id: Id::Store(Opt::Mpi),
-            short: None,
-            names: &["mpi"],
-            takes: Takes::One("WHICH"),
-            brief: "connect the ranks of MPI programs: auto, on, none",
-            more: &[
-                "MPICH, Intel MPI and Open MPI need nothing else.",
-                "auto: not for static programs, nor for scripts that",
-                "import torch or jax and not mpi4py.",
-            ],
-        },
-    ],
-};
 
 #[derive(Debug, Default)]
 pub(super) struct Args {

@@ -52,10 +52,10 @@ pub(super) enum Takes {
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) id: Id,
-    /// Its letter after one dash.
-    pub(super) short: Option<u8>,
-    /// Its words after one dash or two, without underscores; none: a further letter for another row's. The first names its variable, and the first of more than one
-    /// letter is the one that the help shows.
+    /// Its letters after one dash. The help shows the first.
+    pub(super) letters: &'static [u8],
+    /// Its words after one dash or two, without underscores. The first names its variable, and the first of more than one letter is the one
+    /// that the help shows.
     pub(super) names: &'static [&'static str],
     pub(super) takes: Takes,
     /// A line, for `-h`.
@@ -90,21 +90,54 @@ pub(super) const GROUPS: [Group; 12] = [
 ];
 
 static ROWS: [&[Row]; 12] = [
-    run::GROUP.rows,
-    place::GROUP.rows,
-    reach::GROUP.rows,
-    store_options::GROUP.rows,
-    env::GROUP.rows,
-    output_options::GROUP.rows,
-    faults::GROUP.rows,
-    rounds::GROUP.rows,
-    hooks::GROUP.rows,
-    devices::GROUP.rows,
-    torch::GROUP.rows,
-    help::GROUP.rows,
+    run::ROWS,
+    place::ROWS,
+    reach::ROWS,
+    store_options::ROWS,
+    env::ROWS,
+    output_options::ROWS,
+    faults::ROWS,
+    rounds::ROWS,
+    hooks::ROWS,
+    devices::ROWS,
+    torch::ROWS,
+    help::ROWS,
 ];
 
+/// Defines the options of a group: its `Opt`, and its `GROUP` with a title and a topic, or its `ROWS`.
+///
+/// An entry is `Opt -b'o' ["name", "alias"] Takes: "brief", "more";` with as many letters, names and further lines as there are.
+macro_rules! options {
+    ($room:ident, $title:literal, $topic:literal; $($rows:tt)*) => {
+        $crate::cli::table::options! { $room; $($rows)* }
+        pub(super) const GROUP: $crate::cli::table::Group =
+            $crate::cli::table::Group { title: $title, topic: $topic, rows: ROWS };
+    };
+    ($room:ident; $($opt:ident $(-$letter:literal)* [$($name:literal),+] $takes:ident $(($what:literal))?:
+        $brief:expr $(, $more:literal)*;)+) => {
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(super) enum Opt {
+            $($opt),+
+        }
+
+        pub(super) const ROWS: &[$crate::cli::table::Row] = &[$($crate::cli::table::Row {
+            id: $crate::cli::table::Id::$room(Opt::$opt),
+            letters: &[$($letter),*],
+            names: &[$($name),+],
+            takes: $crate::cli::table::Takes::$takes $(($what))?,
+            brief: $brief,
+            more: &[$($more),*],
+        }),+];
+    };
+}
+pub(super) use options;
+
 impl Row {
+    /// The letter that the help shows.
+    pub(super) fn letter(&self) -> Option<u8> {
+        self.letters.first().copied()
+    }
+
     /// The variable that stands for the option: `RLAUNCH_` and its first name in capitals. Every option has one that takes a
     /// value and counts once; those that set variables are variables already.
     pub(super) fn variable(&self) -> Option<String> {
@@ -120,7 +153,7 @@ impl Row {
 
     /// The option as it is typed.
     pub(super) fn typed(&self) -> String {
-        self.short.map_or_else(|| format!("--{}", self.shown()), |letter| format!("-{}", char::from(letter)))
+        self.letter().map_or_else(|| format!("--{}", self.shown()), |letter| format!("-{}", char::from(letter)))
     }
 
     /// Its word as the help shows it.
@@ -158,7 +191,7 @@ pub(super) static CLEAN: Table =
 
 /// The options of `rlaunch pool`: some of a job's, and its own.
 pub(super) static POOL: Table = Table {
-    rows: &[place::GROUP.rows, reach::GROUP.rows, output_options::GROUP.rows, pool::ROWS, help::GROUP.rows],
+    rows: &[place::ROWS, reach::ROWS, output_options::ROWS, pool::ROWS, help::ROWS],
     only: Some(pool::OPTIONS),
     help: "rlaunch pool --help",
 };
@@ -181,7 +214,7 @@ impl Table {
 
     /// The option with this letter.
     pub(super) fn by_letter(&self, letter: u8) -> Option<&'static Row> {
-        self.rows().find(|row| row.short == Some(letter))
+        self.rows().find(|row| row.letters.contains(&letter))
     }
 
     pub(super) fn rows(&self) -> impl Iterator<Item = &'static Row> + use<> {

@@ -204,7 +204,7 @@ fn scripts_for_shells_and_the_manual_page_have_every_option() {
         [("completions bash", "--"), ("completions zsh", "--"), ("completions fish", "-l "), ("man", "\\fB\\-\\-")]
     {
         let own = text(line);
-        for row in table::rows().filter(|row| !row.names.is_empty() && !matches!(row.takes, table::Takes::Pair(_))) {
+        for row in table::rows().filter(|row| !matches!(row.takes, table::Takes::Pair(_))) {
             let name = if line == "man" { row.shown().replace('-', "\\-") } else { row.shown().to_owned() };
             assert!(own.contains(&format!("{dashes}{name}")), "{line} has no {name}");
         }
@@ -465,12 +465,12 @@ fn the_table_is_unambiguous() {
         assert!(!name.contains('_') && !name.contains('='));
     }
     let mut letters = BTreeSet::from([b'N']);
-    for letter in table::rows().filter_map(|row| row.short).chain(planned_options::all_letters()) {
+    for letter in table::rows().flat_map(|row| row.letters.iter().copied()).chain(planned_options::all_letters()) {
         assert!(letters.insert(letter), "-{} is there twice", char::from(letter));
     }
     // `-word` must not also be letters together.
     let flags: BTreeSet<u8> =
-        table::rows().filter(|row| row.takes == table::Takes::Nothing).filter_map(|row| row.short).collect();
+        table::rows().filter(|row| row.takes == table::Takes::Nothing).filter_map(|row| row.letter()).collect();
     for name in names.iter().filter(|name| name.len() > 1) {
         assert!(!name.bytes().all(|b| flags.contains(&b)), "-{name} has two meanings");
     }

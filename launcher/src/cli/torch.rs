@@ -5,7 +5,7 @@ use super::python::Said;
 use super::scan::{Given, Words};
 use super::site::Site;
 use super::srun;
-use super::table::{Group, Id, Row, Takes, same};
+use super::table::{Row, options, same};
 use super::values::{self, Lookup};
 use rlaunch_core::env::Export;
 use rlaunch_core::id::JobId;
@@ -13,104 +13,28 @@ use rlaunch_core::logs::{self, Logs, MOST, Which};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::capped::Capped;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    Module,
-    NoPython,
-    LogDir,
-    Redirects,
-    Tee,
-    Filter,
-    MasterAddr,
-    MasterPort,
-    RunId,
+options! {
+    Torch, "As torchrun (docs/guides/from-torchrun.md)", "torchrun";
+    Module -b'm' ["module"] Nothing: "PROGRAM is a module: python3 -u -m PROGRAM",
+        "PYTHON_EXEC names another Python.";
+    NoPython ["no-python"] Nothing: "PROGRAM is run as it is, whatever it is called",
+        "Otherwise python3 -u runs a PROGRAM.py that is not",
+        "executable, or any if torchrun's options are used.";
+    LogDir ["log-dir"] One("DIR"): "with -t 3: a copy of each rank's output below DIR",
+        "With -r 3: there only. On each host the files are in",
+        "DIR/ID_HOST/attempt_0/LOCAL_RANK: stdout.log,",
+        "stderr.log, error.json. Default: a new one in /tmp.";
+    Redirects -b'r' ["redirects"] One("STREAMS"): "streams that only go to files: 3, or 0:1,1:2",
+        "1 is stdout, 2 stderr, 3 both; of all local ranks,",
+        "or LOCAL_RANK:STREAMS.";
+    Tee -b't' ["tee"] One("STREAMS"): "streams that go to files too";
+    Filter ["local-ranks-filter"] One("LIST"): "show the output of these local ranks only: 0,1",
+        "Files have all of it.";
+    MasterAddr ["master-addr"] One("ADDR"): "the same as -x MASTER_ADDR=ADDR, for all programs";
+    MasterPort ["master-port"] One("PORT"): "the same as -x MASTER_PORT=PORT",
+        "The TCPStore there is the program's then.";
+    RunId ["rdzv-id"] One("ID"): "TORCHELASTIC_RUN_ID, and how log directories begin";
 }
-
-pub(super) const GROUP: Group = Group {
-    title: "As torchrun (docs/guides/from-torchrun.md)",
-    topic: "torchrun",
-    rows: &[
-        Row {
-            id: Id::Torch(Opt::Module),
-            short: Some(b'm'),
-            names: &["module"],
-            takes: Takes::Nothing,
-            brief: "PROGRAM is a module: python3 -u -m PROGRAM",
-            more: &["PYTHON_EXEC names another Python."],
-        },
-        Row {
-            id: Id::Torch(Opt::NoPython),
-            short: None,
-            names: &["no-python"],
-            takes: Takes::Nothing,
-            brief: "PROGRAM is run as it is, whatever it is called",
-            more: &[
-                "Otherwise python3 -u runs a PROGRAM.py that is not",
-                "executable, or any if torchrun's options are used.",
-            ],
-        },
-        Row {
-            id: Id::Torch(Opt::LogDir),
-            short: None,
-            names: &["log-dir"],
-            takes: Takes::One("DIR"),
-            brief: "with -t 3: a copy of each rank's output below DIR",
-            more: &[
-                "With -r 3: there only. On each host the files are in",
-                "DIR/ID_HOST/attempt_0/LOCAL_RANK: stdout.log,",
-                "stderr.log, error.json. Default: a new one in /tmp.",
-            ],
-        },
-        Row {
-            id: Id::Torch(Opt::Redirects),
-            short: Some(b'r'),
-            names: &["redirects"],
-            takes: Takes::One("STREAMS"),
-            brief: "streams that only go to files: 3, or 0:1,1:2",
-            more: &["1 is stdout, 2 stderr, 3 both; of all local ranks,", "or LOCAL_RANK:STREAMS."],
-        },
-        Row {
-            id: Id::Torch(Opt::Tee),
-            short: Some(b't'),
-            names: &["tee"],
-            takes: Takes::One("STREAMS"),
-            brief: "streams that go to files too",
-            more: &[],
-        },
-        Row {
-            id: Id::Torch(Opt::Filter),
-            short: None,
-            names: &["local-ranks-filter"],
-            takes: Takes::One("LIST"),
-            brief: "show the output of these local ranks only: 0,1",
-            more: &["Files have all of it."],
-        },
-        Row {
-            id: Id::Torch(Opt::MasterAddr),
-            short: None,
-            names: &["master-addr"],
-            takes: Takes::One("ADDR"),
-            brief: "the same as -x MASTER_ADDR=ADDR, for all programs",
-            more: &[],
-        },
-        Row {
-            id: Id::Torch(Opt::MasterPort),
-            short: None,
-            names: &["master-port"],
-            takes: Takes::One("PORT"),
-            brief: "the same as -x MASTER_PORT=PORT",
-            more: &["The TCPStore there is the program's then."],
-        },
-        Row {
-            id: Id::Torch(Opt::RunId),
-            short: None,
-            names: &["rdzv-id"],
-            takes: Takes::One("ID"),
-            brief: "TORCHELASTIC_RUN_ID, and how log directories begin",
-            more: &[],
-        },
-    ],
-};
 
 /// Options that only torchrun has: who uses one of them expects its ways.
 const STYLE: &[&str] = &[

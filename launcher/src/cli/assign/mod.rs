@@ -8,7 +8,7 @@ use super::errors::CliError;
 use super::place::Said;
 use super::scan::{self, Given};
 use super::site::{Site, why};
-use super::table::{ASSIGN, Id, Row, Takes};
+use super::table::{ASSIGN, Id, options};
 use super::values::count;
 use super::{Command, help};
 use crate::view::assign::Told;
@@ -39,51 +39,20 @@ env:NAME, rank/N or initial/N. More: docs/reference/policies.md.
 
 ";
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Opt {
-    World,
-    Assign,
-    Lose,
-    Join,
-    PerHost,
-    Per,
-    Hosts,
-    Hostfile,
-    All,
-    Json,
-    Help,
+options! {
+    Assign;
+    World -b'n' ["world", "np", "ntasks"] One("N"): "ranks at the start (default: the slots of the hosts)";
+    Assign ["assign", "policy"] One("POLICY"): "as max=12,shift; or @FILE (default: all,shift)";
+    Lose ["lose"] One("RANKS"): "a round: these are lost, as 3,7 or 0-7 or none";
+    Join ["join"] One("RANKS"): "a round: these initial ranks come back";
+    PerHost ["ranks-per-host", "ppn"] One("N"): "so many ranks share a host";
+    Per ["ranks-per"] One("KEY=N"): "so many share a slice, rack, numa or env:NAME";
+    Hosts -b'H' ["hosts", "host"] One("LIST"): "hosts, as for a job: node[0-3]:8";
+    Hostfile -b'f' ["hostfile", "machinefile"] One("FILE"): "hosts of a file, as for a job";
+    All -b'a' ["all-ranks"] Nothing: "a line for each rank, also of more than 64";
+    Json ["json"] Nothing: "for programs";
+    Help -b'h' ["help"] Nothing: "print this";
 }
-
-const fn row(opt: Opt, short: Option<u8>, names: &'static [&'static str], takes: Takes, brief: &'static str) -> Row {
-    Row { id: Id::Assign(opt), short, names, takes, brief, more: &[] }
-}
-
-/// Its options; those that name hosts are spelled as for a job.
-pub(super) const ROWS: &[Row] = &[
-    row(
-        Opt::World,
-        Some(b'n'),
-        &["world", "np", "ntasks"],
-        Takes::One("N"),
-        "ranks at the start (default: the slots of the hosts)",
-    ),
-    row(
-        Opt::Assign,
-        None,
-        &["assign", "policy"],
-        Takes::One("POLICY"),
-        "as max=12,shift; or @FILE (default: all,shift)",
-    ),
-    row(Opt::Lose, None, &["lose"], Takes::One("RANKS"), "a round: these are lost, as 3,7 or 0-7 or none"),
-    row(Opt::Join, None, &["join"], Takes::One("RANKS"), "a round: these initial ranks come back"),
-    row(Opt::PerHost, None, &["ranks-per-host", "ppn"], Takes::One("N"), "so many ranks share a host"),
-    row(Opt::Per, None, &["ranks-per"], Takes::One("KEY=N"), "so many share a slice, rack, numa or env:NAME"),
-    row(Opt::Hosts, Some(b'H'), &["hosts", "host"], Takes::One("LIST"), "hosts, as for a job: node[0-3]:8"),
-    row(Opt::Hostfile, Some(b'f'), &["hostfile", "machinefile"], Takes::One("FILE"), "hosts of a file, as for a job"),
-    row(Opt::All, Some(b'a'), &["all-ranks"], Takes::Nothing, "a line for each rank, also of more than 64"),
-    row(Opt::Json, None, &["json"], Takes::Nothing, "for programs"),
-    row(Opt::Help, Some(b'h'), &["help"], Takes::Nothing, "print this"),
-];
 
 /// A trial of a policy.
 #[derive(Debug)]

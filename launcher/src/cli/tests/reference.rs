@@ -43,7 +43,7 @@ fn write_group(text: &mut String, group: &Group) {
         write!(text, "See {}.\n\n", link(document).unwrap_or_else(|| document.to_owned())).unwrap();
     }
     text.push_str("| option | meaning |\n|---|---|\n");
-    for row in group.rows.iter().filter(|row| !row.names.is_empty()) {
+    for row in group.rows {
         let more = if row.more.is_empty() { String::new() } else { format!("<br>{}", plain(&row.more.join(" "))) };
         let variable = row.variable().map_or_else(String::new, |name| format!("<br>`{name}`"));
         writeln!(text, "| {}{variable} | {}{more} |", typed(row), plain(row.brief)).unwrap();
@@ -58,7 +58,7 @@ fn typed(row: &Row) -> String {
         Takes::One(value) | Takes::Pair(value) => format!(" {value}"),
         Takes::Maybe(value) => format!("[={value}]"),
     };
-    let short = row.short.map_or_else(String::new, |letter| format!("`-{}`, ", char::from(letter)));
+    let short = row.letter().map_or_else(String::new, |letter| format!("`-{}`, ", char::from(letter)));
     format!("{short}`{dash}{}{value}`", row.shown()).replace('|', "\\|")
 }
 
