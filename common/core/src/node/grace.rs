@@ -50,6 +50,7 @@ impl Grace {
         let deadline = cx.now + grace;
         self.order = Order::End(self.order.deadline().map_or(deadline, |earlier| earlier.min(deadline)));
         self.on_timeout(cx);
+        self.answer_if_gone(cx);
     }
 
     /// The same where others may follow.
@@ -98,10 +99,14 @@ impl Grace {
         self.order = Order::Destroyed;
     }
 
-    /// Ends the patience once no rank remains: other processes are killed from here on. The launcher gets a report, as it may not know of
-    /// ranks that were never started, and would wait for an answer.
+    /// Ends the patience once no rank remains: other processes are killed from here on.
     pub(super) fn on_census(&mut self, cx: &mut Cx<'_>, census: Census) {
         self.gone = census.gone;
+        self.answer_if_gone(cx);
+    }
+
+    /// An order for ranks that are gone is answered at once. The launcher may not know of ranks that were never started.
+    fn answer_if_gone(&mut self, cx: &mut Cx<'_>) {
         if self.gone && self.order.deadline().is_some() {
             self.expire();
             cx.act(NodeAction::ToRoot(ToRoot::Killing));

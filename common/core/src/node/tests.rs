@@ -422,7 +422,8 @@ fn after_success_descendants_may_go_on_writing_for_a_while() {
 
     let mut rig = Rig::running(1);
     rig.exited(0, exit(0));
-    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [SWEEP], "nor than we want");
+    let end = ToNode::End { sig: TERM, grace: Span::from_secs(5) };
+    assert_eq!(rig.root(end), [says(ToRoot::Killing), SWEEP], "nor than we want");
 }
 
 #[test]

@@ -141,12 +141,12 @@ fn the_end_ends_everything_whatever_was_going_on() {
     fails(&mut all, 0);
     all.root(clear(100));
     all.left(0);
-    assert_eq!(all.root(end()), []);
+    assert_eq!(all.root(end()), [says(ToRoot::Killing)]);
     assert_eq!(all.hear(NodeEvent::Renewed { port: 7 }), [SWEEP]);
     assert_eq!(all.left(0), [done(0), Finish(0)]);
     // In the pause.
     let mut all = waiting();
-    assert_eq!(all.root(end()), [SWEEP]);
+    assert_eq!(all.root(end()), [says(ToRoot::Killing), SWEEP]);
     assert_eq!(all.left(0), [done(0), Finish(0)]);
     let mut all = waiting();
     assert!(all.root(ToNode::Kill).contains(&SWEEP));
@@ -166,7 +166,7 @@ fn the_end_does_not_wait_for_a_sandbox_that_could_not_be_renewed() {
     fails(&mut rig, 0);
     rig.root(clear(5000));
     assert_eq!(rig.left(0), [RENEW]);
-    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), []);
+    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [says(ToRoot::Killing)]);
     assert_eq!(rig.hear(NodeEvent::Refused(NodeRefusal::NoPort)), [SWEEP]);
 }
 

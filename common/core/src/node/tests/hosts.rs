@@ -164,5 +164,5 @@ fn node_of_many_waits_for_launcher() {
     rig.spawned(0);
     rig.streams_end(0);
     assert_eq!(rig.exited(0, exit(0))[1..], [Reap { proc: p(0) }]);
-    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [SWEEP]);
+    assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [says(ToRoot::Killing), SWEEP]);
 }
