@@ -1,6 +1,6 @@
 //! The agent's driver: one wait, `handle`, drain the actions.
 
-use crate::early::now;
+use crate::clock::now;
 use crate::edges::Edges;
 use rlaunch_core::machine::Machine;
 use rlaunch_core::node::Node;

@@ -1,6 +1,7 @@
 //! From the launcher's first byte to the first rank, before a runtime exists: a rank does not wait for ours to be built.
 
 use crate::AgentSetup;
+use crate::clock::now;
 use crate::edges::Edges;
 use rlaunch_core::env::of_login;
 use rlaunch_core::machine::Machine;
@@ -72,10 +73,6 @@ fn receive(edges: &mut Edges, deadline: Option<Mono>) -> io::Result<bool> {
         Err(_) => edges.happened(NodeEvent::EdgeLost),
     }
     Ok(true)
-}
-
-pub(crate) fn now() -> Mono {
-    Mono::from_nanos(rlaunch_sys::clock::boottime())
 }
 
 /// Without diagnostics the agent lets go of the user's stderr too.

@@ -1,6 +1,7 @@
 //! The agent: starts the ranks of one node, watches every one of them, and ends when nothing of them is left.
 #![forbid(unsafe_code)]
 
+mod clock;
 pub mod devices;
 mod driver;
 mod early;

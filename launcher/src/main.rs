@@ -2,10 +2,12 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), no_main)]
 
+mod began;
 mod bindings;
 mod bootstrap;
 mod cli;
 mod colour;
+mod command_names;
 mod commands;
 mod directory;
 mod doctor;
@@ -13,10 +15,12 @@ mod driver;
 mod edges;
 mod installed;
 mod pool;
+mod print;
 mod query_commands;
 mod report_command;
 mod serve;
 mod start;
+mod this_machine;
 mod timeline;
 mod unconnected;
 mod view;

@@ -1,29 +1,26 @@
 //! The order of a start: the caller's settings are read first, guardian and agent are forked before anything big exists,
 //! and only then is the command line understood.
 
-use crate::bootstrap::{self, room::NoRoom};
-use crate::cli::{self, Apart, Command, Plan, Reach, Runs, Site, Verbosity};
-use crate::commands::LocalCommands;
-use crate::directory::{self, NoDirectory, NoFiles};
+use crate::began::Began;
+use crate::bootstrap::{self};
+use crate::cli::{self, Apart, Command, Plan, Reach, Verbosity};
+use crate::directory::{self, NoDirectory};
+use crate::edges::pool::Warner;
 use crate::edges::{Edges, Setup};
-use crate::pool::client::Warner;
 use crate::pool::detach::Caller;
-use crate::view::{self, map, path_search, phrases};
-use crate::{bindings, colour, doctor, driver, installed, pool, serve, unconnected};
-use crate::{query_commands, report_command};
+use crate::print::{answer, broken, fail, refuse, say};
+use crate::this_machine::{read_all, read_file, with_site};
+use crate::view::{self, map, phrases};
+use crate::{bindings, colour, doctor, driver, installed, pool, query_commands, report_command, serve, unconnected};
 use anyhow::Context as _;
 use rlaunch_agent::{AgentSetup, Edge};
 use rlaunch_core::bootstrap::{Secret, Target};
-use rlaunch_core::errno::EPIPE;
-use rlaunch_core::error::Hint as _;
 use rlaunch_core::exit::{self, Ending};
-use rlaunch_core::gpus::Devices;
 use rlaunch_core::id::{AppIndex, JobId, NodeId};
 use rlaunch_core::job::{Job, Setting};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::{Here, Node, Note};
+use rlaunch_core::place::{Node, Note};
 use rlaunch_core::rounds::PolicyReader;
-use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::stream::label::Prefix;
 use rlaunch_core::time::{Mono, WallNs};
@@ -34,23 +31,10 @@ use rlaunch_net::diagnostics::Filter;
 use rlaunch_sys::fd::{self, Kind};
 use rlaunch_sys::guardian::{self, Lifeline, Role, TempFiles};
 use rlaunch_sys::origin::{self, Origin};
-use rlaunch_sys::slots::Turn;
-use std::borrow::Cow;
-use std::ffi::{OsStr, OsString};
-use std::io::{self, Read as _};
+use std::ffi::OsString;
+use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
-
-/// When rlaunch was started.
-#[derive(Clone, Copy)]
-pub(crate) struct Began {
-    /// The name of its job, if that is known already.
-    pub(crate) job: Option<JobId>,
-    pub(crate) mono: Mono,
-    pub(crate) wall: WallNs,
-}
 
 /// Everything, from the first instruction to the exit code.
 pub(crate) fn run() -> u8 {
@@ -262,69 +246,6 @@ fn of_pool(
     }
 }
 
-/// Asks something about this machine.
-pub(crate) fn with_site<T>(origin: &Origin, ask: impl FnOnce(&Site<'_>) -> T) -> T {
-    let name = String::from_utf8_lossy(&rlaunch_sys::facts::host::hostname()).into_owned();
-    let commands = LocalCommands::new(origin);
-    let env = &|name: &str| std::env::var_os(name);
-    let done = ask(&Site {
-        here: Here { name, cpus: rlaunch_sys::facts::host::cpus() },
-        gpus: &|| gpus(env),
-        units: &|level| bindings::processors().topology.count(level),
-        ask: &|hosts, reach| doctor::count(hosts, reach, origin, env),
-        read: &|path| read_file(path, origin),
-        is_file: &|path| std::fs::metadata(OsStr::from_bytes(path)).is_ok_and(|meta| meta.is_file()),
-        near: &|path| path_search::near_file(path),
-        runs: &|path| runs(path),
-        has_input: &has_input,
-        directory: &|| origin::directory().ok().map(OsBytes::new),
-        env,
-        groups: &cli::Known::new(&commands),
-        turn: &Turn::take,
-    });
-    commands.end();
-    done
-}
-
-/// The content of a file that the user names. It may be a FIFO that waits for its writer.
-pub(crate) fn read_file(path: &OsBytes, origin: &Origin) -> io::Result<Vec<u8>> {
-    origin.interruptibly(|| std::fs::File::open(OsStr::from_bytes(path)).and_then(read_all))
-}
-
-/// Whether standard input can bring a program. At a terminal a person types, and `/dev/null` is empty for all ranks alike.
-fn has_input() -> bool {
-    fd::kind(0).is_ok_and(|kind| matches!(kind, Kind::Stream | Kind::File))
-}
-
-/// How many GPUs a program sees that is started here.
-fn gpus(env: cli::Lookup<'_>) -> Option<u32> {
-    let rlaunch_sys::facts::host::Gpus { amd, count } = rlaunch_sys::facts::host::gpus();
-    let seen = Devices { amd, count }.seen(|name| env(name).map(OsString::into_encoded_bytes))?;
-    u32::try_from(seen.len()).ok()
-}
-
-/// Whether the kernel would run a file: it may, and its first bytes say how. Other files need a program that reads them.
-fn runs(path: &OsBytes) -> Option<Runs> {
-    let path = OsStr::from_bytes(path);
-    let meta = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
-    let may = meta.permissions().mode() & 0o111 != 0;
-    let known = |mut file: std::fs::File| {
-        let mut begin = [0; 4];
-        file.read(&mut begin).is_ok() && (begin.starts_with(b"#!") || begin.as_slice() == b"\x7fELF")
-    };
-    // A file that may be executed and not be read is no script.
-    Some(if may && std::fs::File::open(path).map_or(true, known) { Runs::Itself } else { Runs::Never })
-}
-
-pub(crate) fn read_all(from: impl io::Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let read = from.take(cli::LARGEST + 1).read_to_end(&mut bytes)?;
-    if read as u64 > cli::LARGEST {
-        return Err(io::Error::other("it has more than 16 MiB"));
-    }
-    Ok(bytes)
-}
-
 /// The connections to agent and guardian. The edge is closed before the lifeline, whose end waits for the guardian: so the agent exits by
 /// itself.
 type Below = (Lifeline, OwnedFd, TempFiles);
@@ -534,64 +455,6 @@ fn place_notes<'a>(notes: impl IntoIterator<Item = &'a Note>, verbosity: Verbosi
     if verbosity > Verbosity::Quiet {
         notes.into_iter().filter(|note| map::is_news(note)).for_each(|note| say(&map::note(note, programs)));
     }
-}
-
-pub(crate) fn refuse(error: &cli::CliError) -> u8 {
-    say(&error.render());
-    error.exit_code()
-}
-
-/// Something of rlaunch's own cannot be had.
-pub(crate) fn broken(error: &anyhow::Error) -> u8 {
-    let links = error.chain().map(|link| {
-        // The system's own words begin like a sentence, and a number says nothing to a user that they do not.
-        link.downcast_ref::<io::Error>().map_or_else(|| link.to_string(), phrases::shortage)
-    });
-    let text = links.collect::<Vec<_>>().join(": ");
-    let errno = error.root_cause().downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
-    let room = error.downcast_ref::<NoRoom>().and_then(|error| error.hint());
-    let own = room.or_else(|| error.downcast_ref::<NoDirectory>().and_then(|error| error.hint()));
-    let own = own.or_else(|| error.downcast_ref::<NoFiles>().and_then(|error| error.hint()));
-    let hint = own.or_else(|| errno.and_then(phrases::way_out).map(Cow::from));
-    let hint = hint.map(|hint| format!("\n  try     {hint}")).unwrap_or_default();
-    fail(&format!("{text}{hint}"))
-}
-
-pub(crate) fn fail(what: &str) -> u8 {
-    say(&format!("error: {what}\n"));
-    exit::LAUNCH
-}
-
-/// Writes the answer to stdout; returns the exit code. A reader that left ends us as it ends a job, and every other tool. An answer that
-/// was not written is no success.
-pub(crate) fn answer(text: &[u8]) -> u8 {
-    let Err(error) = write_all(1, text) else { return 0 };
-    let errno = error.raw_os_error().unwrap_or(0);
-    if errno == EPIPE {
-        rlaunch_sys::signals::die_of(Signal::PIPE.get());
-        return Signal::PIPE.exit_code();
-    }
-    say(&format!("error: cannot write to stdout: {}\n", phrases::errno(errno)));
-    exit::UNWRITTEN
-}
-
-pub(crate) fn say(text: &str) {
-    // Where stderr is closed the exit code has to do.
-    let text = colour::painted(phrases::short_lines(text.to_owned()), 2);
-    let _closed = write_all(2, text.as_bytes());
-}
-
-fn write_all(to: i32, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match fd::write(to, bytes) {
-            Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Another process that shares it has made it non-blocking.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => fd::wait_writable(to),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

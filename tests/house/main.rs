@@ -6,6 +6,7 @@
 mod binary;
 mod contribute;
 mod crates;
+mod cycles;
 mod docs;
 mod files;
 mod generated;

@@ -3,7 +3,7 @@
 use super::files::{Dump, Found, Look};
 use super::rank_table::Rank;
 use super::{Edges, check, pump};
-use crate::early::now;
+use crate::clock::now;
 use rlaunch_core::id::ProcId;
 use rlaunch_core::machine::earliest;
 use rlaunch_core::node::{Depth, NodeEvent};

@@ -7,7 +7,7 @@
 
 use super::check;
 use super::stdin::Candidate;
-use crate::early::now;
+use crate::clock::now;
 use rlaunch_core::framework::is_mpi_library;
 use rlaunch_core::id::{AppIndex, ProcId};
 use rlaunch_core::machine::earliest_of;

@@ -9,7 +9,7 @@ mod writer;
 
 use super::pump::Stream;
 use super::{Edges, rank_table};
-use crate::early::now;
+use crate::clock::now;
 use rlaunch_core::file_pattern::Writer;
 use rlaunch_core::id::{ProcId, Std, StreamId};
 use rlaunch_core::logs::Way;

@@ -30,7 +30,7 @@ mod watch;
 mod worlds;
 
 use crate::AgentSetup;
-use crate::early::now;
+use crate::clock::now;
 use bytes::Bytes;
 use rank_table::Ranks;
 use rlaunch_core::id::{NodeId, ProcId};

@@ -15,7 +15,7 @@ use super::client_socket::{WRITABLE, client_of};
 use super::rank_table::RankOf;
 use super::tcpstore_listener::{AcceptQueue, Authorizer, PendingConnection};
 use super::{Edges, rank_table, store};
-use crate::early::now;
+use crate::clock::now;
 use connection::Connection;
 pub(super) use last_words::has_last_words;
 use noted_files::NotedFiles;

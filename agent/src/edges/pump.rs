@@ -5,7 +5,7 @@
 
 use super::rank_table::Ranks;
 use super::{Edges, Link, logs, mpi};
-use crate::early::now;
+use crate::clock::now;
 use rlaunch_core::id::{NodeId, ProcId, Std, StreamId};
 use rlaunch_core::logs::Way;
 use rlaunch_core::node::NodeEvent;

@@ -1,9 +1,8 @@
 //! The ranks as descriptors: what was asked for, what runs, and what is still open of it.
 
-use super::Edges;
 use super::pump::Stream;
-use super::{convert, logs, renew, watch};
-use crate::early::now;
+use super::{Edges, convert, logs, renew, watch};
+use crate::clock::now;
 use rlaunch_core::errno::ETIMEDOUT;
 use rlaunch_core::id::{ProcId, Std, StreamId, WorldId};
 use rlaunch_core::node::{ErrorFile, ExecSpec, NodeEvent};

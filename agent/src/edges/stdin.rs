@@ -2,7 +2,7 @@
 //! The slowest rank holds the others back. The launcher is asked for input only while a rank waits for it: see [`Demand`].
 
 use super::{Edges, Link};
-use crate::early::now;
+use crate::clock::now;
 use bytes::{Buf, Bytes};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::stream::demand::Demand;

@@ -1,7 +1,7 @@
 //! Ending and counting what is left. We are a subreaper and everything descends from us, so `ECHILD` is the count 0.
 
 use super::{Edges, convert, rank_table};
-use crate::early::now;
+use crate::clock::now;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::node_news::NodeNews;

@@ -9,7 +9,7 @@ mod silent_connections;
 
 use super::client_socket::{WRITABLE, client_of};
 use super::{Edges, client_socket, rank_table};
-use crate::early::now;
+use crate::clock::now;
 pub(super) use accept_queue::{AcceptQueue, PendingConnection};
 use authorizer::Asker;
 pub(super) use authorizer::Authorizer;

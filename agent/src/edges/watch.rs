@@ -1,9 +1,8 @@
 //! Everything whose readiness is an event, in one set: ends of ranks, the spawn thread's bell, signals, the guardian, init.
 
-use super::Edges;
 use super::lease::LeaseLine;
-use super::{check, convert, device_thread, logs, mpi, preempt_probe, probe, rank_table, sweep};
-use crate::early::now;
+use super::{Edges, check, convert, device_thread, logs, mpi, preempt_probe, probe, rank_table, sweep};
+use crate::clock::now;
 use rlaunch_core::id::ProcId;
 use rlaunch_core::node::{NodeEvent, SignalledPart};
 use rlaunch_core::signal::Signal;

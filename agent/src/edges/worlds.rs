@@ -2,7 +2,7 @@
 
 use super::tcpstore_listener::{Authorizer, TcpStoreListener, address, most};
 use super::{Edges, mpi, sandbox};
-use crate::early::now;
+use crate::clock::now;
 use rlaunch_core::id::{ProcId, WorldId};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::node::{NodeEvent, WorldPlan, WorldStore};

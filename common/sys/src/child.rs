@@ -2,7 +2,7 @@
 //! streams and nothing else of ours; and it does not outlive us.
 
 use crate::detached_descendants::DetachedDescendants;
-use crate::ns::errno;
+use crate::errno::errno;
 use crate::origin::Origin;
 use crate::pidfd::How;
 use crate::spawn::Strings;

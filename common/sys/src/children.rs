@@ -335,7 +335,7 @@ fn slurp<const N: usize>(path: Buf<N>, out: &mut [u8]) -> Result<usize, i32> {
 fn open<const N: usize>(path: &Buf<N>) -> Result<RawFd, i32> {
     // SAFETY: the buffer is NUL-terminated.
     let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    if fd >= 0 { Ok(fd) } else { Err(crate::ns::errno()) }
+    if fd >= 0 { Ok(fd) } else { Err(crate::errno::errno()) }
 }
 
 /// Whether a file of /proc cannot be opened because the process is gone, or the kernel knows no such file.

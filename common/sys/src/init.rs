@@ -67,7 +67,7 @@ impl Newborn {
             // SAFETY: the word lives as long as we do, and the time is valid. The kernel, which wakes us if init is killed, knows nothing of
             // private futexes.
             let rc = unsafe { libc::syscall(libc::SYS_futex, word, wait, CHOOSING, &raw const patience) };
-            if rc < 0 && crate::ns::errno() == libc::ETIMEDOUT {
+            if rc < 0 && crate::errno::errno() == libc::ETIMEDOUT {
                 return;
             }
         }

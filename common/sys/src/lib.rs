@@ -14,6 +14,7 @@ pub mod directory;
 pub mod directory_watch;
 pub mod doorbell;
 pub mod epoll;
+mod errno;
 pub mod facts;
 pub mod fd;
 pub mod guardian;

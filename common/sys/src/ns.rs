@@ -1,5 +1,6 @@
 //! Tier T1: a PID namespace whose first process, init, dies with the agent and takes everything else with it.
 
+use crate::errno::errno;
 use crate::init::Newborn;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -204,14 +205,6 @@ fn keep_mounts_here(point: &std::ffi::CStr) -> i32 {
         libc::mount(std::ptr::null(), point.as_ptr(), std::ptr::null(), libc::MS_REC | libc::MS_SLAVE, std::ptr::null())
     };
     if rc != 0 { errno() } else { 0 }
-}
-
-/// The calling thread's errno; async-signal-safe.
-pub(crate) fn errno() -> i32 {
-    // SAFETY: glibc's accessor takes nothing and cannot fail.
-    let place = unsafe { libc::__errno_location() };
-    // SAFETY: it points to the calling thread's errno.
-    unsafe { *place }
 }
 
 #[cfg(test)]

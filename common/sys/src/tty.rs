@@ -27,7 +27,7 @@ pub fn has_hung_up(fd: RawFd) -> bool {
     let mut st: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: `st` is a valid place for one stat structure.
     let device = unsafe { libc::fstat(fd, &raw mut st) } == 0 && st.st_mode & libc::S_IFMT == libc::S_IFCHR;
-    device && !is_terminal(fd) && crate::ns::errno() == libc::EIO
+    device && !is_terminal(fd) && crate::errno::errno() == libc::EIO
 }
 
 /// Whether our process group is the terminal's foreground group: only then may we read it without being stopped.

@@ -237,11 +237,6 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
         })
 }
 
-/// The command of ours that this word was probably meant as.
-pub(crate) fn command_like(word: &[u8]) -> Option<&'static str> {
-    nearest::nearest(word, commands::COMMANDS.iter().map(|sub| sub.name))
-}
-
 /// Reads a command line, without the command's own name.
 ///
 /// # Errors

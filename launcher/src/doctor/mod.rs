@@ -56,7 +56,7 @@ pub(crate) fn run(here: bool, hosts: &[Target], plan: &cli::Doctor, origin: Orig
     let own = here.then(crate::serve::facts::line);
     match examine(own, hosts, plan, origin) {
         Ok(Outcome::Report(text, code)) => {
-            let written = crate::start::answer(text.as_bytes());
+            let written = crate::print::answer(text.as_bytes());
             // A host that cannot be had is worth more than a report that was lost.
             if code == 0 { written } else { code }
         }
@@ -64,7 +64,7 @@ pub(crate) fn run(here: bool, hosts: &[Target], plan: &cli::Doctor, origin: Orig
             rlaunch_sys::signals::die_of(sig.get());
             sig.exit_code()
         }
-        Err(error) => crate::start::broken(&error),
+        Err(error) => crate::print::broken(&error),
     }
 }
 

@@ -3,11 +3,12 @@
 use super::room::{self, Room};
 use super::show;
 use crate::cli::{PoolChoice, Run};
-use crate::start::say as print;
+use crate::edges::pool::Warner;
+use crate::print::say as print;
 use rlaunch_core::error::Hint;
 use rlaunch_core::exit;
 use rlaunch_core::hostlist::{self, Alone, Entry};
-use rlaunch_core::id::{JobId, NodeId};
+use rlaunch_core::id::JobId;
 use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
@@ -20,7 +21,7 @@ use rlaunch_core::wire::frozen::pool::{
 use rlaunch_sys::{fd, pidfd, signals, unix};
 use std::borrow::Cow;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -371,52 +372,7 @@ impl Held {
     pub(crate) fn warner(&self, placement: &Placement) -> Option<Warner> {
         let hosts = placement.nodes.iter().map(|node| node.host.to_string()).collect();
         let (pool, has_connections) = (self.name.clone(), self.has_connections);
-        self.stream.try_clone().ok().map(|stream| Warner { stream, hosts, pool, has_connections })
-    }
-}
-
-/// A job's way to report warnings about its hosts.
-#[derive(Debug)]
-pub(crate) struct Warner {
-    stream: UnixStream,
-    /// The names of the hosts in the pool.
-    hosts: Vec<String>,
-    pool: String,
-    has_connections: bool,
-}
-
-impl AsFd for Warner {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
-    }
-}
-
-impl AsRawFd for Warner {
-    fn as_raw_fd(&self) -> RawFd {
-        self.stream.as_raw_fd()
-    }
-}
-
-impl Warner {
-    /// Whether hosts of the job are lost with the pool.
-    pub(crate) const fn has_connections(&self) -> bool {
-        self.has_connections
-    }
-
-    /// The pool, if its process has ended. It sends nothing after the hosts.
-    pub(crate) fn ended(&self) -> Option<&str> {
-        let read = rlaunch_sys::socket::recv(&self.stream, &mut [0]);
-        let is_open = read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
-        (!is_open).then_some(self.pool.as_str())
-    }
-
-    /// A host is about to be taken away.
-    pub(crate) fn warn(&self, node: NodeId) {
-        if let Some(host) = self.hosts.get(node.index()) {
-            let frame = PoolRequest::Warned(host.as_str().into()).to_frame();
-            // A pool that is gone hands nothing out.
-            let _gone = rlaunch_sys::socket::send(&self.stream, &frame);
-        }
+        self.stream.try_clone().ok().map(|stream| Warner::new(stream, hosts, pool, has_connections))
     }
 }
 

@@ -4,8 +4,9 @@
 //! job once the job has its hosts, or waits for them. If the job gets none, its error is printed, and its directory removed.
 
 use super::client;
+use crate::began::Began;
 use crate::cli;
-use crate::start::{Began, answer, fail, say};
+use crate::print::{answer, fail, say};
 use crate::view::phrases;
 use rlaunch_core::exit;
 use rlaunch_core::id::JobId;

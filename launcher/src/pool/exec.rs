@@ -4,7 +4,7 @@
 
 use super::client;
 use crate::cli::{self, PoolExec};
-use crate::start::{answer, fail, refuse, say};
+use crate::print::{answer, fail, refuse, say};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::stream::label::Prefix;
 use rlaunch_core::wire::frozen::pool::{PoolReply, PoolRequest};

@@ -15,7 +15,8 @@ mod show;
 mod up;
 
 use crate::cli::{self, Command, PoolCommand, PoolVerb};
-use crate::start::{answer, fail, refuse, say, with_site};
+use crate::print::{answer, fail, refuse, say};
+use crate::this_machine::with_site;
 use crate::view::phrases;
 use client::PoolError;
 use rlaunch_core::error::Hint as _;

@@ -8,7 +8,7 @@ use super::room::{self, Owner, Room};
 use super::server::Server;
 use crate::cli::{PoolUp, slots_of};
 use crate::edges::now;
-use crate::start::{fail, say};
+use crate::print::{fail, say};
 use crate::view::phrases;
 use rlaunch_core::bootstrap::{Carrier, SshOptions};
 use rlaunch_core::exit;

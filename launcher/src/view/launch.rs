@@ -3,6 +3,7 @@
 use super::path_search::Around;
 use super::phrases;
 use super::report::{Block, host_of};
+use crate::command_names;
 use rlaunch_core::errno::{E2BIG, EACCES, EAGAIN, ENOENT, ENOEXEC};
 use rlaunch_core::error::Hint;
 use rlaunch_core::id::Rank;
@@ -115,9 +116,6 @@ fn misread(program: &[u8], here: bool) -> Option<String> {
         }
         _ => {}
     }
-    if matches!(program, b"now" | b"next") {
-        return Some(format!("--respawn={shown} PROGRAM, if it is the value of --respawn"));
-    }
     if !program.contains(&b'/') && program.contains(&b'=') {
         return Some(format!("-x {shown} PROGRAM, if it is a variable"));
     }
@@ -135,7 +133,7 @@ fn misread(program: &[u8], here: bool) -> Option<String> {
         });
     }
     if !program.contains(&b'/')
-        && let Some(command) = crate::cli::command_like(program)
+        && let Some(command) = command_names::like(program)
     {
         return Some(format!("rlaunch {command}, if a command of rlaunch was meant"));
     }
@@ -288,15 +286,6 @@ pub(crate) const fn step(step: SpawnStep) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_value_of_an_option_that_need_not_have_one_is_no_program() {
-        for word in ["now", "next"] {
-            let offered = format!("--respawn={word} PROGRAM, if it is the value of --respawn");
-            assert_eq!(misread(word.as_bytes(), true), Some(offered));
-        }
-        assert_eq!(misread(b"./now", true), None);
-    }
 
     #[test]
     fn words_of_other_launchers_are_no_mistyped_programs() {

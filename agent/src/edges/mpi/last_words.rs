@@ -1,6 +1,6 @@
 //! Texts for the user that the last messages of a rank have.
 
-use crate::early::now;
+use crate::clock::now;
 use crate::edges::Edges;
 use rlaunch_core::id::{Std, StreamId};
 

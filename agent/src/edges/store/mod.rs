@@ -11,7 +11,7 @@ mod tests;
 use super::mpi::Ask;
 use super::sessions::Newcomer;
 use super::{Edges, Link};
-use crate::early::now;
+use crate::clock::now;
 use bytes::Bytes;
 use client::{Client, HANG_UP, Parted, WRITABLE};
 use rlaunch_core::id::{ClientId, NodeId, Rank, WorldId};

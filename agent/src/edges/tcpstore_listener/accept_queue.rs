@@ -1,7 +1,7 @@
 //! The listener, and connections of which it is not known yet whose they are. Nothing is read of them: their bytes wait in the kernel.
 
 use super::authorizer::{Asker, Authorizer};
-use crate::early::now;
+use crate::clock::now;
 use rlaunch_core::listener::tcpstore::Peer;
 use rlaunch_core::machine::earliest;
 use rlaunch_core::master_store::Guard as Whom;

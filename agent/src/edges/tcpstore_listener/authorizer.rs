@@ -4,7 +4,7 @@
 //! can cause such a look, strangers of the same user too. So one look serves all that wait, and all looks together take a fifth of a
 //! processor at most.
 
-use crate::early::now;
+use crate::clock::now;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::listener::tcpstore::Peer;
 use rlaunch_core::time::{Mono, Span};

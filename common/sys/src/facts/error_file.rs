@@ -1,7 +1,7 @@
 //! A rank's TORCHELASTIC_ERROR_FILE. It is read with care: a rank, and in a shared directory any user, can put another file under that
 //! name.
 
-use crate::guardian::inner_dir;
+use super::inner_dir::inner_dir;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{FileStat, Mode, fstat};

@@ -8,6 +8,7 @@ pub mod fuzzing;
 pub mod gpus;
 pub mod host;
 pub mod init_state;
+pub(crate) mod inner_dir;
 pub mod input;
 pub mod limits;
 pub mod loaded;

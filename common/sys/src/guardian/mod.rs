@@ -17,7 +17,6 @@ pub use record::{Record, example_frame};
 pub use remote::{LastWordsSeal, Remote, Streams, split_remote};
 pub use shm_files::{ShmFiles, remove as remove_shm};
 pub use temp_files::TempFiles;
-pub(crate) use temp_files::inner_dir;
 
 use crate::fd;
 use crate::origin::Origin;
@@ -95,7 +94,7 @@ fn stand_apart() -> Option<i32> {
     unsafe { libc::setsid() };
     // SAFETY: prctl with PR_SET_CHILD_SUBREAPER takes integers only.
     let rc = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
-    (rc != 0).then(crate::ns::errno)
+    (rc != 0).then(crate::errno::errno)
 }
 
 /// Closes every descriptor above 2 but these: what rlaunch inherited is no business of ours or of the ranks.

@@ -6,7 +6,7 @@
 use super::record::{self, RECORD, Words};
 use super::{LastWordsSeal, Post, Report};
 use crate::children::{self, Below, Named};
-use crate::ns::errno;
+use crate::errno::errno;
 use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 
 /// How long the guardian tries before it names what the kernel cannot end (state D).

@@ -5,6 +5,7 @@
 //! sent to the guardian could be lost on the way.
 
 use super::ShmFiles;
+use crate::facts::inner_dir::{inner_dir, is_inner};
 use crate::memory::shared;
 use std::ffi::OsStr;
 use std::io;
@@ -19,23 +20,6 @@ const ROOM: usize = 108;
 const SHM: &str = "/dev/shm";
 /// The size in bytes from which error files are put there. A container has 64 MiB by default.
 const ROOMY: u64 = 1 << 30;
-
-/// The extension of the directory for jobs inside a job.
-const INNER: &str = "inner";
-
-/// The directory for jobs inside the job with this socket. It is in /tmp, lest the path of their sockets become too long. A job inside an
-/// inner job has the same one.
-pub(crate) fn inner_dir(socket: &Path) -> Option<PathBuf> {
-    if is_inner(socket) {
-        return socket.parent().map(Path::to_owned);
-    }
-    Some(Path::new("/tmp").join(socket.with_extension(INNER).file_name()?))
-}
-
-/// Whether the job with this socket, or other file beside it, is inside another one.
-fn is_inner(file: &Path) -> bool {
-    file.parent().is_some_and(|dir| dir.extension() == Some(OsStr::new(INNER)))
-}
 
 /// The path of a socket, or of nothing; and the names of other files.
 #[derive(Clone, Copy, Debug)]

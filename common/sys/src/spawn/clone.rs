@@ -6,8 +6,8 @@
 
 use super::memory_policy::Preferred;
 use super::prepare::PreparedExec;
+use crate::errno::errno;
 use crate::facts::limits::Carried;
-use crate::ns::errno;
 use crate::origin::Origin;
 use std::io;
 use std::mem::MaybeUninit;

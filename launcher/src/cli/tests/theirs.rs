@@ -27,7 +27,7 @@ fn options_for_default_behaviour_are_accepted() {
 
 #[test]
 fn a_word_that_is_nearly_a_command() {
-    use crate::cli::command_like;
+    use crate::command_names::like as command_like;
     assert_eq!(
         ["mapp", "host", "docter", "verison"].map(|word| command_like(word.as_bytes())),
         [Some("map"), Some("hosts"), Some("doctor"), Some("version")]
@@ -122,4 +122,9 @@ fn no_known_option_gets_the_nearest_word() {
         let known = !line.starts_with("--restrict");
         assert_eq!(text.contains("unknown option"), !known, "{line}: {text}");
     }
+}
+
+#[test]
+fn names_of_commands_are_those_of_the_table() {
+    assert!(crate::cli::commands::COMMANDS.iter().map(|sub| sub.name).eq(crate::command_names::NAMES));
 }
