@@ -1,6 +1,6 @@
 //! Answers on stdout and messages on stderr, outside of a job.
 
-use crate::bootstrap::room::NoRoom;
+use crate::bootstrap::descriptors::TooFewDescriptors;
 use crate::cli::CliError;
 use crate::colour;
 use crate::directory::{NoDirectory, NoFiles};
@@ -27,8 +27,8 @@ pub(crate) fn broken(error: &anyhow::Error) -> u8 {
     });
     let text = links.collect::<Vec<_>>().join(": ");
     let errno = error.root_cause().downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
-    let room = error.downcast_ref::<NoRoom>().and_then(|error| error.hint());
-    let own = room.or_else(|| error.downcast_ref::<NoDirectory>().and_then(|error| error.hint()));
+    let own = error.downcast_ref::<TooFewDescriptors>().and_then(|error| error.hint());
+    let own = own.or_else(|| error.downcast_ref::<NoDirectory>().and_then(|error| error.hint()));
     let own = own.or_else(|| error.downcast_ref::<NoFiles>().and_then(|error| error.hint()));
     let hint = own.or_else(|| errno.and_then(phrases::way_out).map(Cow::from));
     let hint = hint.map(|hint| format!("\n  try     {hint}")).unwrap_or_default();

@@ -341,7 +341,7 @@ fn job(
     let remote = match plan.job.placement.remote() {
         Some(_) => {
             let hosts = plan.job.placement.nodes.iter().filter(|node| !node.local).count();
-            bootstrap::room::check(hosts, origin)?;
+            bootstrap::descriptors::check(hosts, origin)?;
             Some((targets(&plan)?, reach(&plan)?))
         }
         None => None,

@@ -1,9 +1,7 @@
 //! The set-up before the first rank: a spawn thread, a tier of containment, a port.
 
-use super::Edges;
-use super::port;
-use super::processors;
 use super::renew::Renewing;
+use super::{Edges, port, processors};
 use rlaunch_core::address::{self, Interface};
 use rlaunch_core::gpus::{Devices, Share};
 use rlaunch_core::id::JobId;
@@ -197,7 +195,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     // While the spawn thread makes the namespace, the rest is found out.
     let port = port::prepare(start.port, start.job);
     let is_chosen = start.port == PortPlan::Choose;
-    let (host, cpus, gpus) = (facts::host::hostname(), facts::host::cpus(), (*gpus != Share::Untold).then(devices));
+    let (host, cpus, gpus) = (facts::host::hostname(), facts::host::cpus(), (*gpus != Share::Unset).then(devices));
     let mut reached = reached(start, edges.lease.is_some());
     if let (Some(key), Some(reached)) = (start.find.as_ref().and_then(|find| find.probe_key.clone()), &mut reached) {
         // Next to the port of the ranks: a process that keeps others from that port keeps them from this. Not at that port itself: a rank

@@ -26,7 +26,7 @@ const SLURM_GPUS: [&str; 2] = ["SLURM_STEP_GPUS", "SLURM_JOB_GPUS"];
 pub enum Share {
     /// Nothing: each sees all, as under other launchers.
     #[default]
-    Untold,
+    Unset,
     /// Which there are, where a rank is alone there: its framework would take one only.
     All,
     /// `--gpus-per-rank`: each sees so many of its own, and no other.

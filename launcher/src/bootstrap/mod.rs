@@ -2,10 +2,10 @@
 //! one readiness set, and a machine per host.
 
 mod cluster_config;
+pub(crate) mod descriptors;
 mod opening;
 mod query;
 mod reception;
-pub(crate) mod room;
 pub(crate) mod source;
 mod ssh;
 mod steps;
@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use steps::{Alone, Ground, Steps};
+use steps::{Alone, Common, Steps};
 use tokio::io::unix::AsyncFd;
 
 /// Settings for all hosts of a job.
@@ -216,9 +216,9 @@ impl Bootstrap {
     }
 
     /// Does something with the steps, which need what all carriers need.
-    fn with_shared<T>(&mut self, act: impl FnOnce(&mut Steps, &Ground<'_>) -> T) -> T {
+    fn with_shared<T>(&mut self, act: impl FnOnce(&mut Steps, &Common<'_>) -> T) -> T {
         let Self { shared, setting, source, origin, ssh_reaper, set, .. } = self;
-        act(shared, &Ground { setting, source, origin, reaper: ssh_reaper, set })
+        act(shared, &Common { setting, source, origin, reaper: ssh_reaper, set })
     }
 
     /// Takes in the events of steps.
@@ -234,7 +234,7 @@ impl Bootstrap {
     /// Gives a host up; no more reports about it follow.
     pub(crate) fn cancel(&mut self, now: Mono, node: NodeId) {
         self.fanout.done(node);
-        self.with_shared(|shared, ground| shared.cancel(now, node, ground));
+        self.with_shared(|shared, common| shared.cancel(now, node, common));
         self.tell(now, node, DialEvent::Cancel);
     }
 
@@ -326,7 +326,7 @@ impl Bootstrap {
 
     fn start_steps(&mut self, now: Mono) {
         let config = if let Config::Known(config) = self.config { Some(config) } else { None };
-        self.with_shared(|shared, ground| shared.start_some(now, config, ground));
+        self.with_shared(|shared, common| shared.start_some(now, config, common));
         self.take_events();
     }
 
@@ -357,7 +357,7 @@ impl Bootstrap {
     fn ask(&mut self, now: Mono, node: NodeId) {
         let words = self.hosts.get(&node).map(|host| question(host.dial.target()));
         match words.map(|words| {
-            Query::start((node, ssh::token(node, Part::Told)), &words, &self.ssh_reaper, &self.origin, &self.set, now)
+            Query::start((node, ssh::token(node, Part::Route)), &words, &self.ssh_reaper, &self.origin, &self.set, now)
         }) {
             Some(Ok(asking)) => self.asking.push(asking),
             // The ssh that is started will report the error.
@@ -379,7 +379,7 @@ impl Bootstrap {
         if let Config::Asked(query) = &mut self.config {
             query.pass(now);
         }
-        self.with_shared(|shared, ground| shared.pass_time(now, ground));
+        self.with_shared(|shared, common| shared.pass_time(now, common));
         while let Some(node) = self.due.pop(now) {
             if let Some(host) = self.hosts.get_mut(&node) {
                 host.dial.handle_timeout(now);
@@ -405,18 +405,18 @@ impl Bootstrap {
 
     fn serve(&mut self, now: Mono, node: NodeId, part: Part) {
         match part {
-            Part::Told => return self.told(now, node),
+            Part::Route => return self.told(now, node),
             Part::Config => return self.take_config(),
-            Part::Out | Part::Err | Part::Room | Part::End | Part::Arrived => {}
+            Part::Out | Part::Err | Part::Writable | Part::End | Part::Arrived => {}
         }
         if let Some(index) = self.shared.of_token(node) {
-            return self.with_shared(|shared, ground| shared.serve(now, index, part, ground));
+            return self.with_shared(|shared, common| shared.serve(now, index, part, common));
         }
         let Some(ssh) = self.hosts.get_mut(&node).and_then(|host| host.ssh.as_mut()) else { return };
         match part {
             Part::Out | Part::Err => self.take_in(now, node, part),
-            Part::Told | Part::Arrived | Part::Config => {}
-            Part::Room => ssh.flush(&self.source, &self.set),
+            Part::Route | Part::Arrived | Part::Config => {}
+            Part::Writable => ssh.flush(&self.source, &self.set),
             Part::End => {
                 // All that it had said is there to be read, though others may still hold the other ends.
                 self.take_in(now, node, Part::Err);

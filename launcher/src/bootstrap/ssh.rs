@@ -26,10 +26,10 @@ const CHUNK: usize = 64 << 10;
 pub(super) enum Part {
     Out,
     Err,
-    Room,
+    Writable,
     End,
     /// The end of the ssh that was asked about the way there.
-    Told,
+    Route,
     /// An agent of a step has connected.
     Arrived,
     /// The end of the command that was asked for the settings of the cluster.
@@ -46,9 +46,9 @@ pub(super) fn of_token(token: u64) -> (NodeId, Part) {
     let part = match token & 7 {
         0 => Part::Out,
         1 => Part::Err,
-        2 => Part::Room,
+        2 => Part::Writable,
         3 => Part::End,
-        4 => Part::Told,
+        4 => Part::Route,
         5 => Part::Arrived,
         _ => Part::Config,
     };
@@ -72,8 +72,8 @@ pub(super) struct Ssh {
     stream: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
     outgoing: Outgoing,
-    /// Watched for room while something waits to be written.
-    room: Option<OwnedFd>,
+    /// Watched while something waits to be written.
+    writable: Option<OwnedFd>,
     /// While it may ask the user something.
     terminal: Option<Lent>,
 }
@@ -100,7 +100,7 @@ impl Ssh {
             stream: Some(stream),
             stderr: Some(stderr),
             outgoing: Outgoing::Nothing,
-            room: None,
+            writable: None,
             terminal,
         };
         match ssh.watch(set) {
@@ -183,29 +183,29 @@ impl Ssh {
                     Outgoing::Binary(at) => *at += u64::try_from(n).unwrap_or(0),
                 },
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return self.wait_for_room(set),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return self.wait_writable(set),
                 // It has ended, and its end will be reported.
                 Err(_) => self.outgoing = Outgoing::Nothing,
             }
         }
-        if let Some(room) = self.room.take() {
-            set.remove(&room);
+        if let Some(writable) = self.writable.take() {
+            set.remove(&writable);
         }
     }
 
-    fn wait_for_room(&mut self, set: &ReadySet) {
-        if self.room.is_some() {
+    fn wait_writable(&mut self, set: &ReadySet) {
+        if self.writable.is_some() {
             return;
         }
-        let room = self.stream.as_ref().and_then(|stream| stream.try_clone().ok());
+        let writable = self.stream.as_ref().and_then(|stream| stream.try_clone().ok());
         // Without a descriptor the host's deadline ends the matter.
-        self.room = room.filter(|room| set.add_writable(room, token(self.node, Part::Room)).is_ok());
+        self.writable = writable.filter(|stream| set.add_writable(stream, token(self.node, Part::Writable)).is_ok());
     }
 
     /// Its stdin and stdout, for an edge. Its stderr and its end stay here.
     pub(super) fn take_edge(&mut self, set: &ReadySet) -> Option<UnixStream> {
-        if let Some(room) = self.room.take() {
-            set.remove(&room);
+        if let Some(writable) = self.writable.take() {
+            set.remove(&writable);
         }
         let stream = self.stream.take()?;
         set.remove(&stream);
@@ -249,7 +249,7 @@ impl Ssh {
     /// Before it is dropped: a descriptor that is watched is taken out first.
     pub(super) fn forget(self, set: &ReadySet) {
         set.remove(&self.child.pidfd);
-        for fd in [&self.stream, &self.stderr, &self.room].into_iter().flatten() {
+        for fd in [&self.stream, &self.stderr, &self.writable].into_iter().flatten() {
             set.remove(fd);
         }
     }

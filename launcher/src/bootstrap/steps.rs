@@ -27,7 +27,7 @@ pub(super) struct Alone {
 }
 
 /// Things that all steps share.
-pub(super) struct Ground<'a> {
+pub(super) struct Common<'a> {
     pub(super) setting: &'a Setting,
     pub(super) source: &'a Source,
     pub(super) origin: &'a Origin,
@@ -111,16 +111,16 @@ impl Steps {
     }
 
     /// Starts steps for the hosts that have come since the last call. `config`, once known, says where to listen.
-    pub(super) fn start_some(&mut self, now: Mono, config: Option<SlurmConfig>, ground: &Ground<'_>) {
-        self.open_some(now, ground);
+    pub(super) fn start_some(&mut self, now: Mono, config: Option<SlurmConfig>, common: &Common<'_>) {
+        self.open_some(now, common);
         let Some(SlurmConfig { ports, .. }) = config else { return };
         for index in 0..self.list.len() {
             let Some(preamble) = self.list.get_mut(index).and_then(|step| step.preamble.take()) else { continue };
-            let event = match self.listen(index, &preamble, ports, ground) {
-                Ok(port) => StepEvent::Listening(port, self.has_shell(index).then(|| ground.source.sums())),
+            let event = match self.listen(index, &preamble, ports, common) {
+                Ok(port) => StepEvent::Listening(port, self.has_shell(index).then(|| common.source.sums())),
                 Err(error) => StepEvent::NoListener(rlaunch_sys::reason(&error).into()),
             };
-            self.handle(now, index, event, ground);
+            self.handle(now, index, event, common);
         }
     }
 
@@ -129,18 +129,18 @@ impl Steps {
         index: usize,
         preamble: &StepPreamble,
         ports: Option<(u16, u16)>,
-        ground: &Ground<'_>,
+        common: &Common<'_>,
     ) -> io::Result<u16> {
         let of_host = |(node, target): (&NodeId, &Target)| {
             let name = format!("{}", target.host());
             // The key of the edge is the proof, so the secret of the job has no use there. The agent has compared itself.
-            let hash = if self.has_shell(index) { ground.source.sums().hash } else { ground.source.ends() };
-            let preamble = preamble_for(ground.setting, ground.source, *node, Secret([0; 32]), hash);
+            let hash = if self.has_shell(index) { common.source.sums().hash } else { common.source.ends() };
+            let preamble = preamble_for(common.setting, common.source, *node, Secret([0; 32]), hash);
             (Hash::of(name.as_bytes()), preamble)
         };
         let hosts = self.list.get(index).map(|step| step.targets.iter().map(of_host).collect()).unwrap_or_default();
         let reception = Reception::open(preamble, hosts, ports)?;
-        ground.set.add(&reception.bell, super::ssh::token(number(index), Part::Arrived))?;
+        common.set.add(&reception.bell, super::ssh::token(number(index), Part::Arrived))?;
         let port = reception.port;
         if let Some(step) = self.list.get_mut(index) {
             step.reception = Some(reception);
@@ -148,13 +148,13 @@ impl Steps {
         Ok(port)
     }
 
-    fn open_some(&mut self, now: Mono, ground: &Ground<'_>) {
-        let Some(srun) = plan(&ground.setting.carrier).filter(|_| self.is_wanted()) else { return };
+    fn open_some(&mut self, now: Mono, common: &Common<'_>) {
+        let Some(srun) = plan(&common.setting.carrier).filter(|_| self.is_wanted()) else { return };
         let first = std::mem::take(&mut self.wanted).into_values().map(|wanted| (wanted, false));
         let again = std::mem::take(&mut self.wanted_by_shell).into_values().map(|wanted| (wanted, true));
         for (wanted, by_shell) in first.chain(again).collect::<Vec<_>>() {
-            match self.open(srun, &wanted, by_shell, ground) {
-                Ok(()) => self.handle(now, self.list.len() - 1, StepEvent::Start, ground),
+            match self.open(srun, &wanted, by_shell, common) {
+                Ok(()) => self.handle(now, self.list.len() - 1, StepEvent::Start, common),
                 Err(error) => {
                     let why = FallBack::Unconnected { reason: rlaunch_sys::reason(&error).into() };
                     let limit = wanted.limit;
@@ -174,16 +174,16 @@ impl Steps {
         self.list.get(index).is_some_and(|step| step.has_shell)
     }
 
-    fn open(&mut self, srun: &SrunPlan, wanted: &Wanted, by_shell: bool, ground: &Ground<'_>) -> io::Result<()> {
+    fn open(&mut self, srun: &SrunPlan, wanted: &Wanted, by_shell: bool, common: &Common<'_>) -> io::Result<()> {
         let Wanted { targets, limit } = wanted;
         let epoch = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         let secret = Secret(rlaunch_sys::random::bytes()?);
-        let preamble = StepPreamble { job: ground.setting.job, epoch, port: 0, secret };
+        let preamble = StepPreamble { job: common.setting.job, epoch, port: 0, secret };
         let number = number(self.list.len());
-        let guarded = ground.source.guarded_path().filter(|_| !by_shell && ground.setting.agent_path.is_none());
+        let guarded = common.source.guarded_path().filter(|_| !by_shell && common.setting.agent_path.is_none());
         let program = match guarded {
-            Some(path) => Program::Binary { path: path.clone(), ends: ground.source.ends() },
-            None => Program::Shell(line_plan(ground.setting, ground.source, number, Purpose::Step)),
+            Some(path) => Program::Binary { path: path.clone(), ends: common.source.ends() },
+            None => Program::Shell(line_plan(common.setting, common.source, number, Purpose::Step)),
         };
         let has_shell = matches!(program, Program::Shell(_));
         let plan = StepPlan { hosts: targets.clone(), srun: srun.clone(), program, preamble, limit: *limit };
@@ -242,60 +242,60 @@ impl Steps {
         self.list.iter_mut().for_each(|step| step.dial.stood_still(missed));
     }
 
-    pub(super) fn pass_time(&mut self, now: Mono, ground: &Ground<'_>) {
+    pub(super) fn pass_time(&mut self, now: Mono, common: &Common<'_>) {
         for index in 0..self.list.len() {
             if let Some(step) = self.list.get_mut(index) {
                 step.dial.handle_timeout(now);
             }
-            self.perform_all(now, index, ground);
+            self.perform_all(now, index, common);
         }
     }
 
     /// A host is not needed any more.
-    pub(super) fn cancel(&mut self, now: Mono, node: NodeId, ground: &Ground<'_>) {
+    pub(super) fn cancel(&mut self, now: Mono, node: NodeId, common: &Common<'_>) {
         for wanted in [&mut self.wanted, &mut self.wanted_by_shell] {
             wanted.values_mut().for_each(|wanted| drop(wanted.targets.remove(&node)));
             wanted.retain(|_, wanted| !wanted.targets.is_empty());
         }
         for index in 0..self.list.len() {
             if self.list.get(index).is_some_and(|step| step.targets.contains_key(&node)) {
-                self.handle(now, index, StepEvent::Cancel(node), ground);
+                self.handle(now, index, StepEvent::Cancel(node), common);
             }
         }
     }
 
     /// A token of a step is ready.
-    pub(super) fn serve(&mut self, now: Mono, index: usize, part: Part, ground: &Ground<'_>) {
+    pub(super) fn serve(&mut self, now: Mono, index: usize, part: Part, common: &Common<'_>) {
         match part {
-            Part::Arrived => self.receive(now, index, ground),
-            Part::Out | Part::Err => self.take_in(now, index, part, ground),
-            Part::Room => {
+            Part::Arrived => self.receive(now, index, common),
+            Part::Out | Part::Err => self.take_in(now, index, part, common),
+            Part::Writable => {
                 if let Some(srun) = self.list.get_mut(index).and_then(|step| step.srun.as_mut()) {
-                    srun.flush(ground.source, ground.set);
+                    srun.flush(common.source, common.set);
                 }
             }
             Part::End => {
                 // Agents that have connected before srun ended are here.
-                self.receive(now, index, ground);
-                self.take_in(now, index, Part::Err, ground);
-                self.take_in(now, index, Part::Out, ground);
+                self.receive(now, index, common);
+                self.take_in(now, index, Part::Err, common);
+                self.take_in(now, index, Part::Out, common);
                 let Some(step) = self.list.get_mut(index) else { return };
                 let Some(end) = step.srun.as_mut().and_then(Ssh::ended) else { return };
                 if let Some(srun) = step.srun.take() {
-                    srun.forget(ground.set);
+                    srun.forget(common.set);
                 }
-                self.ended(now, index, end, ground);
+                self.ended(now, index, end, common);
             }
-            Part::Told | Part::Config => {}
+            Part::Route | Part::Config => {}
         }
     }
 
-    fn ended(&mut self, now: Mono, index: usize, end: CarrierEnd, ground: &Ground<'_>) {
+    fn ended(&mut self, now: Mono, index: usize, end: CarrierEnd, common: &Common<'_>) {
         tracing::debug!(index, %end, "the srun of a step has ended");
-        self.handle(now, index, StepEvent::Ended(end), ground);
+        self.handle(now, index, StepEvent::Ended(end), common);
     }
 
-    fn receive(&mut self, now: Mono, index: usize, ground: &Ground<'_>) {
+    fn receive(&mut self, now: Mono, index: usize, common: &Common<'_>) {
         loop {
             let Some(step) = self.list.get_mut(index) else { return };
             let Some(reception) = &step.reception else { return };
@@ -309,7 +309,7 @@ impl Steps {
                 Some(Visit::Arrived(arrival)) => {
                     let (node, facts) = (arrival.node, arrival.facts);
                     step.arrived.insert(node, *arrival);
-                    self.handle(now, index, StepEvent::Connected(node, facts), ground);
+                    self.handle(now, index, StepEvent::Connected(node, facts), common);
                     // The agent of a host that is not needed any more ends with its connection.
                     if let Some(step) = self.list.get_mut(index) {
                         step.arrived.remove(&node);
@@ -319,40 +319,40 @@ impl Steps {
         }
     }
 
-    fn take_in(&mut self, now: Mono, index: usize, part: Part, ground: &Ground<'_>) {
+    fn take_in(&mut self, now: Mono, index: usize, part: Part, common: &Common<'_>) {
         let srun = self.list.get_mut(index).and_then(|step| step.srun.as_mut());
-        let bytes = srun.map(|srun| srun.read(part, ground.set)).unwrap_or_default();
+        let bytes = srun.map(|srun| srun.read(part, common.set)).unwrap_or_default();
         if !bytes.is_empty() {
             let event = if part == Part::Out { StepEvent::Out(bytes) } else { StepEvent::Err(bytes) };
-            self.handle(now, index, event, ground);
+            self.handle(now, index, event, common);
         }
     }
 
-    fn handle(&mut self, now: Mono, index: usize, event: StepEvent, ground: &Ground<'_>) {
+    fn handle(&mut self, now: Mono, index: usize, event: StepEvent, common: &Common<'_>) {
         if let Some(step) = self.list.get_mut(index) {
             step.dial.handle(now, event);
         }
-        self.perform_all(now, index, ground);
+        self.perform_all(now, index, common);
     }
 
-    fn perform_all(&mut self, now: Mono, index: usize, ground: &Ground<'_>) {
+    fn perform_all(&mut self, now: Mono, index: usize, common: &Common<'_>) {
         while let Some(action) = self.list.get_mut(index).and_then(|step| step.dial.poll_action()) {
-            self.perform(now, index, action, ground);
+            self.perform(now, index, action, common);
         }
         let Some(step) = self.list.get_mut(index) else { return };
         if !step.dial.is_waiting()
             && let Some(reception) = step.reception.take()
         {
             // Its listener ends with it.
-            ground.set.remove(&reception.bell);
+            common.set.remove(&reception.bell);
         }
     }
 
-    fn perform(&mut self, now: Mono, index: usize, action: StepAction, ground: &Ground<'_>) {
+    fn perform(&mut self, now: Mono, index: usize, action: StepAction, common: &Common<'_>) {
         let Some(step) = self.list.get_mut(index) else { return };
         match action {
             StepAction::Start(words) => {
-                match Ssh::start(number(index), &words, false, ground.reaper, ground.origin, ground.set) {
+                match Ssh::start(number(index), &words, false, common.reaper, common.origin, common.set) {
                     Ok(srun) => step.srun = Some(srun),
                     Err(error) => {
                         let (errno, said) = (error.raw_os_error().unwrap_or(0), rlaunch_sys::reason(&error).into());
@@ -362,7 +362,7 @@ impl Steps {
             }
             StepAction::Write(bytes) => {
                 if let Some(srun) = &mut step.srun {
-                    srun.write(bytes, ground.source, ground.set);
+                    srun.write(bytes, common.source, common.set);
                 }
             }
             StepAction::Kill { hard } => {
@@ -383,7 +383,7 @@ impl Steps {
             }
             StepAction::WithShell(node, left) => {
                 tracing::debug!(%node, "srun cannot start the binary there: a shell is to look for it");
-                if let (Some(target), Some(srun)) = (step.targets.remove(&node), plan(&ground.setting.carrier)) {
+                if let (Some(target), Some(srun)) = (step.targets.remove(&node), plan(&common.setting.carrier)) {
                     let wanted = self.wanted_by_shell.entry(component(srun, &target));
                     wanted.or_insert(Wanted::within(left)).targets.insert(node, target);
                 }

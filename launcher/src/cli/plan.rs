@@ -8,7 +8,6 @@ use rlaunch_core::gpus::Share;
 use rlaunch_core::guard::devices::DevicePlan;
 use rlaunch_core::hooks::Wanted;
 use rlaunch_core::id::{AppIndex, JobId};
-use rlaunch_core::interpreter;
 use rlaunch_core::logs::Logs;
 use rlaunch_core::master_store::StorePlan;
 use rlaunch_core::nearest::nearest;
@@ -17,7 +16,7 @@ use rlaunch_core::place::{Note, Placement};
 use rlaunch_core::restarts::Restarts;
 use rlaunch_core::settings::{HostPlan, OutputPlan, Settings};
 use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role, StdinPlan};
-use rlaunch_core::template;
+use rlaunch_core::{interpreter, template};
 use rlaunch_sys::slots::Turn;
 use std::sync::Arc;
 
@@ -135,7 +134,7 @@ impl Run {
         match self.whole.gpus {
             Some(each) => Share::Each(each),
             None if jax => Share::All,
-            None => Share::Untold,
+            None => Share::Unset,
         }
     }
 }

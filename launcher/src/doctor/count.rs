@@ -5,7 +5,7 @@
 
 use super::show::Facts;
 use super::{Finding, Rounds};
-use crate::bootstrap::room;
+use crate::bootstrap::descriptors;
 use crate::cli::{Has, Lookup, Reach, Silent};
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::error::Hint as _;
@@ -26,7 +26,7 @@ pub(crate) fn count(
     env: Lookup<'_>,
 ) -> Result<Vec<Result<Has, Silent>>, Silent> {
     let asked = Origin::uninterrupted(|| {
-        room::check(hosts.len(), origin)?;
+        descriptors::check(hosts.len(), origin)?;
         Rounds::new(reach, *origin)?.run(hosts, reach.fast, true)
     });
     let round = match asked {

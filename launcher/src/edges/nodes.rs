@@ -236,15 +236,21 @@ impl Nodes {
     /// The processes that start agents on other hosts. Before ends of edges are reported, which the end of such a process may explain.
     pub(super) fn poll_carriers(&mut self, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
         while let Poll::Ready(event) = self.remote.poll(cx) {
-            tracing::debug!(?event, "of the carriers");
             match event {
-                BootstrapEvent::Stage { node, stage } => self.stages.push((node, stage)),
-                BootstrapEvent::Up { node, edge, up } => self.adopt(node, *edge, &up, events),
+                BootstrapEvent::Stage { node, stage } => {
+                    tracing::debug!(%node, %stage, "progress");
+                    self.stages.push((node, stage));
+                }
+                BootstrapEvent::Up { node, edge, up } => {
+                    tracing::debug!(%node, ?up, "its agent is up");
+                    self.adopt(node, *edge, &up, events);
+                }
                 BootstrapEvent::Carrier(event) => events.push_back(JobEvent::Carrier(event)),
                 BootstrapEvent::Said { node, bytes } => {
                     tracing::info!(%node, said = %Visible(&bytes), "stderr of the agent")
                 }
                 BootstrapEvent::Ended { node, end, words } => {
+                    tracing::debug!(%node, %end, %words, "its carrier has ended");
                     if let Some(node) = self.list.get_mut(node.index()) {
                         node.ended = Some((end, words));
                     }

@@ -1,6 +1,6 @@
 //! The other end of a pool's socket: a job that gets hosts, and the commands of `rlaunch pool`.
 
-use super::room::{self, Room};
+use super::pool_directory::{self, PoolDirectory};
 use super::show;
 use crate::cli::{PoolChoice, Run};
 use crate::edges::pool::Warner;
@@ -154,26 +154,26 @@ struct Line {
 
 /// There is no pool of this name.
 fn none(name: &str) -> PoolError {
-    if let Some(owner) = Room::of(name).owner().filter(|owner| owner.pid != 0) {
+    if let Some(owner) = PoolDirectory::of(name).owner().filter(|owner| owner.pid != 0) {
         return PoolError::Between { name: name.to_owned(), pid: owner.pid };
     }
-    let (name, dir) = (name.to_owned(), Room::dir_of_all().display().to_string());
-    let place = room::elsewhere().into_iter().find(|other| other.names.contains(&name));
+    let (name, dir) = (name.to_owned(), PoolDirectory::dir_of_all().display().to_string());
+    let place = pool_directory::elsewhere().into_iter().find(|other| other.names.contains(&name));
     let elsewhere = place.map(|other| (other.dir.display().to_string(), other.way));
-    PoolError::None { name, dir, others: Room::names(), elsewhere }
+    PoolError::None { name, dir, others: PoolDirectory::names(), elsewhere }
 }
 
 impl Line {
     fn open(name: &str) -> Result<Self, PoolError> {
-        let room = Room::of(name);
+        let directory = PoolDirectory::of(name);
         let not_safe = |why: String| PoolError::Unsafe { name: name.to_owned(), why };
-        match room.check() {
+        match directory.check() {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(none(name)),
             Err(error) => return Err(not_safe(rlaunch_sys::reason(&error))),
         }
-        let owner = || room.owner().map_or(0, |owner| owner.pid);
-        let stream = match unix::connect(&room.socket(), ANSWER) {
+        let owner = || directory.owner().map_or(0, |owner| owner.pid);
+        let stream = match unix::connect(&directory.socket(), ANSWER) {
             Ok(stream) => stream,
             Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
                 return Err(none(name));
@@ -341,17 +341,17 @@ pub(super) fn down(name: &str, is_now: bool) -> Result<String, PoolError> {
 
 /// Kills the process of a pool that does not answer, and removes its files. Its connections and its jobs end with it.
 fn kill(name: &str, pid: u32, after: Duration) -> Result<String, PoolError> {
-    let room = Room::of(name);
+    let directory = PoolDirectory::of(name);
     let stopped = || PoolError::Stopped { name: name.to_owned(), pid, after };
     let process = i32::try_from(pid).ok().filter(|pid| *pid > 0).and_then(|pid| pidfd::open(pid).ok());
     let Some(process) = process else { return Err(stopped()) };
     // While a process has the lock, its number in there is no other's.
-    if room.owner().is_none_or(|owner| owner.pid != pid) {
+    if directory.owner().is_none_or(|owner| owner.pid != pid) {
         return Err(stopped());
     }
     pidfd::signal(&process, signals::KILL).map_err(|error| failed(name, pid, None, &error))?;
     fd::wait_for_any(&[process.as_fd()], Some(END));
-    if room.is_up() {
+    if directory.is_up() {
         return Err(stopped());
     }
     print(&format!("rlaunch: the pool {name} did not answer: its process {pid} was killed\n"));

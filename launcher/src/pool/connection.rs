@@ -25,7 +25,7 @@ pub(super) struct Client {
     pub(super) input: Vec<u8>,
     pub(super) output: Vec<u8>,
     /// Watched for room while something waits to be written.
-    pub(super) room: Option<OwnedFd>,
+    pub(super) writable: Option<OwnedFd>,
     pub(super) is_greeted: bool,
     /// Until when it has to say what it wants.
     pub(super) limit: Option<Mono>,
@@ -48,7 +48,7 @@ impl Client {
             process: process.and_then(|pid| pidfd::open(pid).ok()),
             input: Vec::new(),
             output: Vec::new(),
-            room: None,
+            writable: None,
             is_greeted: false,
             limit: Some(limit),
             need: None,
@@ -92,9 +92,9 @@ impl Client {
                 Ok(n) => drop(self.output.drain(..n)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.room.is_none() {
-                        let room = self.stream.as_fd().try_clone_to_owned().ok();
-                        self.room = room.filter(|room| set.add_writable(room, Self::token(hold)).is_ok());
+                    if self.writable.is_none() {
+                        let stream = self.stream.as_fd().try_clone_to_owned().ok();
+                        self.writable = stream.filter(|stream| set.add_writable(stream, Self::token(hold)).is_ok());
                     }
                     return;
                 }
@@ -102,8 +102,8 @@ impl Client {
                 Err(_) => self.output.clear(),
             }
         }
-        if let Some(room) = self.room.take() {
-            set.remove(&room);
+        if let Some(writable) = self.writable.take() {
+            set.remove(&writable);
         }
     }
 }

@@ -9,7 +9,7 @@ pub(crate) mod detach;
 mod events;
 pub(crate) mod exec;
 mod links;
-mod room;
+mod pool_directory;
 mod server;
 mod show;
 mod up;
@@ -19,10 +19,10 @@ use crate::print::{answer, fail, refuse, say};
 use crate::this_machine::with_site;
 use crate::view::phrases;
 use client::PoolError;
+use pool_directory::PoolDirectory;
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::wire::frozen::pool::PoolRequest;
 use rlaunch_sys::origin::Origin;
-use room::Room;
 use std::ffi::OsString;
 
 /// Everything behind `rlaunch pool`.
@@ -53,7 +53,7 @@ pub(crate) fn run(args: Vec<OsString>, origin: Origin) -> u8 {
         }
         (Some(name), PoolVerb::Status { json }) => return status(&[name], json, &origin),
         (None, PoolVerb::Status { json }) => {
-            return match Room::safe_names() {
+            return match PoolDirectory::safe_names() {
                 Ok(names) => status(&names, json, &origin),
                 Err(error) => explain(&PoolError::AllUnsafe { why: rlaunch_sys::reason(&error) }),
             };

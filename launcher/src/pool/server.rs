@@ -5,7 +5,7 @@ mod members;
 use super::connection::{Client, OF_CLIENT};
 use super::events::Events;
 use super::links::{LinkNews, Links, Part};
-use super::room::{FileId, Room};
+use super::pool_directory::{FileId, PoolDirectory};
 use crate::edges::now;
 use rlaunch_core::hostlist::{self, Alone, Entry};
 use rlaunch_core::id::{HoldId, NodeId};
@@ -68,7 +68,7 @@ pub(super) struct Server {
     /// The log has the error for which none is: a line is written once for each shortage.
     is_shortage_logged: bool,
     signals: SignalFd,
-    room: Room,
+    directory: PoolDirectory,
     /// The lock of the directory.
     lock: File,
     /// The file of the socket; `None`: it was removed at once.
@@ -101,28 +101,28 @@ impl Server {
     /// # Errors
     /// A descriptor cannot be had, or the socket cannot be made.
     pub(super) fn new(
-        (room, lock, events): (Room, File, Events),
+        (directory, lock, events): (PoolDirectory, File, Events),
         links: Links,
         (idle, sizes): (Option<Span>, Vec<u32>),
         watched: &[i32],
     ) -> io::Result<Self> {
         let set = ReadySet::new()?;
-        room.clear();
-        let listener = UnixListener::bind(room.socket())?;
-        let socket = room.socket_file();
+        directory.clear();
+        let listener = UnixListener::bind(directory.socket())?;
+        let socket = directory.socket_file();
         listener.set_nonblocking(true)?;
         set.add(&listener, LISTENER)?;
         let signals = SignalFd::new(watched)?;
         set.add(&signals, SIGNALS)?;
-        let above = room.path().parent().unwrap_or(room.path());
-        let watch = DirectoryWatch::new(&[room.path(), above]);
+        let above = directory.path().parent().unwrap_or(directory.path());
+        let watch = DirectoryWatch::new(&[directory.path(), above]);
         let mut server = Self {
             set,
             listener,
             paused_until: None,
             is_shortage_logged: false,
             signals,
-            room,
+            directory,
             lock,
             socket,
             watch: None,
@@ -169,7 +169,7 @@ impl Server {
         self.event("pool.down", []);
         self.report_unchecked();
         self.links.dismiss();
-        self.room.remove(&self.lock);
+        self.directory.remove(&self.lock);
     }
 
     /// The number of its slices.
@@ -241,9 +241,9 @@ impl Server {
     /// Without its socket no client can reach the pool: it ends. A lock that was removed is made again.
     fn check_directory(&mut self) {
         self.watch.iter().for_each(DirectoryWatch::clear);
-        if self.room.socket_file() == self.socket {
-            if !self.room.is_locked_by(&self.lock)
-                && let Ok(Ok(lock)) = self.room.try_take(self.began.nanos())
+        if self.directory.socket_file() == self.socket {
+            if !self.directory.is_locked_by(&self.lock)
+                && let Ok(Ok(lock)) = self.directory.try_take(self.began.nanos())
             {
                 self.lock = lock;
                 self.log("the lock file was removed, and was made again");
@@ -253,7 +253,7 @@ impl Server {
         if let Some(watch) = self.watch.take() {
             self.set.remove(&watch);
         }
-        let path = self.room.path().display().to_string();
+        let path = self.directory.path().display().to_string();
         self.log(&format!("the socket in {path} was removed or renamed: no command reaches the pool, and it ends"));
         self.event("pool.unreachable", [("directory", path.into())]);
         self.end(false);
@@ -334,8 +334,8 @@ impl Server {
         }
         if let Some(client) = self.clients.remove(&hold) {
             self.set.remove(&client.stream);
-            if let Some(room) = &client.room {
-                self.set.remove(room);
+            if let Some(writable) = &client.writable {
+                self.set.remove(writable);
             }
             if client.need.is_some() {
                 self.pool.handle(now(), PoolEvent::Closed(hold));

@@ -1,6 +1,6 @@
 //! Words about pools, for people and for programs.
 
-use super::room::{self, Elsewhere, Room};
+use super::pool_directory::{self, Elsewhere, PoolDirectory};
 use crate::view::phrases;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::pool::SliceState;
@@ -203,8 +203,8 @@ pub(super) fn text(pools: &[Shown<'_>]) -> String {
 
 /// No pool is up where it is looked for. Names those of other directories.
 pub(super) fn no_pool() -> String {
-    let mut text = format!("no pool is up in {}\n", Room::dir_of_all().display());
-    for Elsewhere { dir, names, way } in room::elsewhere() {
+    let mut text = format!("no pool is up in {}\n", PoolDirectory::dir_of_all().display());
+    for Elsewhere { dir, names, way } in pool_directory::elsewhere() {
         text += &format!("these are up in {}: {} ({way} rlaunch pool status)\n", dir.display(), names.join(", "));
     }
     text

@@ -4,7 +4,7 @@ use super::client;
 use super::detach::Caller;
 use super::events::Events;
 use super::links::Links;
-use super::room::{self, Owner, Room};
+use super::pool_directory::{self, Owner, PoolDirectory};
 use super::server::Server;
 use crate::cli::{PoolUp, slots_of};
 use crate::edges::now;
@@ -77,9 +77,9 @@ fn serve(
     origin: Origin,
     caller: &mut Caller,
 ) -> Result<u8, String> {
-    let room = Room::of(name);
+    let directory = PoolDirectory::of(name);
     let cannot = |error: io::Error| format!("the pool {name} cannot be started: {}", rlaunch_sys::reason(&error));
-    let lock = match room.take(now().nanos()) {
+    let lock = match directory.take(now().nanos()) {
         Ok(Ok(lock)) => lock,
         Ok(Err(owner)) => return Err(taken(name, owner)),
         Err(error) if error.kind() == io::ErrorKind::Other => {
@@ -89,7 +89,7 @@ fn serve(
         Err(error) => return Err(cannot(error)),
     };
     if caller.is_elsewhere() {
-        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(room.log()).map_err(cannot)?;
+        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(directory.log()).map_err(cannot)?;
         background::write_to(&log.into()).map_err(cannot)?;
     }
     let events = Events::open(plan.events.as_ref()).map_err(|error| {
@@ -102,13 +102,13 @@ fn serve(
         Carrier::Srun(_) | Carrier::Exec(_) => SshOptions::default(),
     };
     let links = Links::new(options, plan.reach.limit, origin).map_err(cannot)?;
-    let parts = (room.clone(), lock, events);
+    let parts = (directory.clone(), lock, events);
     let mut server = Server::new(parts, links, (plan.idle, sizes), &origin.watched()).map_err(cannot)?;
     server.add(hosts).map_err(|refusal| format!("the pool {name} {}", super::show::refusal(&refusal)))?;
     server.run(true);
     server.log_up();
     let (count, lost) = server.reached();
-    let text = report(name, (count, server.slice_count()), &lost, &room);
+    let text = report(name, (count, server.slice_count()), &lost, &directory);
     let is_up = count > 0;
     // Without a reader the user has left, and knows nothing of the pool.
     if !tell(caller, &text, is_up) || !is_up {
@@ -128,7 +128,12 @@ fn taken(name: &str, Owner { pid, began }: Owner) -> String {
 }
 
 /// The outcome for the user.
-fn report(name: &str, (count, slices): (usize, usize), lost: &[(OsBytes, OsBytes)], room: &Room) -> String {
+fn report(
+    name: &str,
+    (count, slices): (usize, usize),
+    lost: &[(OsBytes, OsBytes)],
+    directory: &PoolDirectory,
+) -> String {
     let mut text = match count {
         0 => format!("error: the pool {name} has no host: none was reached\n"),
         _ => {
@@ -144,7 +149,7 @@ fn report(name: &str, (count, slices): (usize, usize), lost: &[(OsBytes, OsBytes
     if !lost.is_empty() && count > 0 {
         text += "  lost hosts are dialled again until they are there\n";
     }
-    if count > 0 && room::ends_with_session(room) {
+    if count > 0 && pool_directory::ends_with_session(directory) {
         text += "rlaunch: the pool ends with your last login session here\n  try     loginctl enable-linger\n";
     }
     text
@@ -175,7 +180,7 @@ pub(super) fn wrong_addition<'a>(has: impl Iterator<Item = &'a Entry>, new: &[En
 
 /// A host that another pool of the user has.
 fn in_other_pool(name: &str, hosts: &[Entry]) -> Option<String> {
-    let others = Room::names().into_iter().filter(|other| other != name);
+    let others = PoolDirectory::names().into_iter().filter(|other| other != name);
     others.into_iter().find_map(|other| {
         let report = match client::request(&other, &PoolRequest::Status) {
             Ok(PoolReply::Report(report)) => report,

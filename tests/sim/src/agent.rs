@@ -59,7 +59,7 @@ pub(crate) struct Agent {
     spawned: BTreeSet<ProcId>,
     /// Ranks without which the others continue.
     unneeded: BTreeSet<ProcId>,
-    /// How often the ground was laid anew.
+    /// How often the sandbox was set up anew.
     renewed: u32,
     reaped: BTreeSet<ProcId>,
     examined: BTreeSet<ProcId>,
@@ -321,7 +321,7 @@ impl World {
 
     fn perform(&mut self, action: NodeAction) {
         match action {
-            NodeAction::SetUpSandbox(start) => self.ground(&start),
+            NodeAction::SetUpSandbox(start) => self.set_up_sandbox(&start),
             NodeAction::Spawn { proc, exec } => self.spawns(proc, &exec),
             NodeAction::Renew { port } => self.renews(port == PortPlan::Choose),
             NodeAction::OpenNamespace { number, .. } => self.makes_space(number),
@@ -439,7 +439,7 @@ impl World {
         self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::DevicesFreed(freed)))));
     }
 
-    fn ground(&mut self, start: &Start) {
+    fn set_up_sandbox(&mut self, start: &Start) {
         let event = match self.plan.refusal.clone() {
             Some(refusal) => NodeEvent::Refused(refusal),
             None => {

@@ -196,11 +196,11 @@ impl World {
         self.check(why, || format!("the job ends after {restarts} of {most} restarts"));
     }
 
-    /// The ground is laid anew.
+    /// The sandbox is set up anew.
     pub(crate) fn renews(&mut self, choose_port: bool) {
         let kernel = &self.host.kernel;
         let clear = kernel.alive_count() == 0 && kernel.unreaped() == 0 && self.host.agent.is_drained();
-        self.check(clear, || "the ground is laid anew, and the host is not clear".to_owned());
+        self.check(clear, || "the sandbox is set up anew, and the host is not clear".to_owned());
         let t1 = self.plan.tier == Tier::T1;
         self.host.kernel.init = if t1 { Init::Alive } else { Init::Absent };
         let generation = self.host.agent.renew();

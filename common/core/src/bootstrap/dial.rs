@@ -274,7 +274,7 @@ impl Dial {
                     .push_back(DialAction::Start(self.plan.carrier.command(&self.plan.target, line.as_bytes())));
                 self.enter(Stage::Connecting);
             }
-            Err(error) => self.fail(Why::Untold(error)),
+            Err(error) => self.fail(Why::Unquotable(error)),
         }
     }
 

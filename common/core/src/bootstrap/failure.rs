@@ -88,7 +88,7 @@ pub enum Why {
     /// There is no place for the binary: each with its reason.
     Nowhere(OsBytes),
     /// The path of `--agent-path` cannot be quoted for a shell.
-    Untold(LineError),
+    Unquotable(LineError),
     /// The file that `--agent-path` names, and the reason why it was not used.
     Unusable(OsBytes),
     /// The binary did not arrive as it was sent.
@@ -185,7 +185,7 @@ impl fmt::Display for Reason<'_> {
             Why::Garbled(what) => write!(f, "something else is printed there where the answer belongs: '{what}'"),
             Why::Arch { theirs, ours } => write!(f, "its architecture is {theirs}, and this rlaunch is for {ours}"),
             Why::Nowhere(list) => places(f, list),
-            Why::Untold(error) => error.fmt(f),
+            Why::Unquotable(error) => error.fmt(f),
             Why::Unusable(why) => {
                 f.write_str("the agent that --agent-path names is not used: ")?;
                 match why.strip_prefix(b"above ") {
@@ -338,7 +338,7 @@ impl Hint for Failure {
                 "--agent-path PATH, of an rlaunch of this version for that architecture there".into()
             }
             Why::Nowhere(_) => "--agent-path PATH, of an rlaunch of this version there".into(),
-            Why::Untold(error) => return error.hint(),
+            Why::Unquotable(error) => return error.hint(),
             Why::Unusable(_) => "a file and a directory of yours or root's that nobody else may write".into(),
             Why::Spoiled(_) => "see whether a disk or a quota is full there".into(),
             Why::Declined(_) => "the same rlaunch on both ends".into(),

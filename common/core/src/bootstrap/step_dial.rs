@@ -231,7 +231,7 @@ impl StepDial {
     fn start(&mut self, now: Mono) {
         let program = match self.plan.program.words(&self.plan.preamble) {
             Ok(program) => program,
-            Err(error) => return self.fail_all(&Why::Untold(error)),
+            Err(error) => return self.fail_all(&Why::Unquotable(error)),
         };
         let Self { plan: StepPlan { hosts, srun, limit, .. }, actions, .. } = self;
         let names: Vec<String> = hosts.values().map(|target| format!("{}", target.host())).collect();

@@ -389,7 +389,7 @@ fn local_devices(start: &Start, local_size: u32, sandbox: &Sandbox, base: &AppBa
             let seen = gpu_check::seen(sandbox.gpus, base).and_then(|seen| u32::try_from(seen.len()).ok());
             seen.filter(|count| *count > 1)
         }
-        Share::All | Share::Untold => None,
+        Share::All | Share::Unset => None,
     }
 }
 

@@ -244,7 +244,7 @@ impl Procs {
         }
         // A program that lacks GPUs is refused before the first rank of any.
         let all = self.apps.len() >= usize::try_from(start.apps).unwrap_or(usize::MAX);
-        if !all && start.settings.gpus != Share::Untold {
+        if !all && start.settings.gpus != Share::Unset {
             return;
         }
         while self.in_flight < IN_FLIGHT {

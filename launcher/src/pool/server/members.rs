@@ -1,8 +1,7 @@
 //! The hosts and slices of a pool: those that join, those that leave, and their part of a report.
 
 use super::super::show;
-use super::Named;
-use super::Server;
+use super::{Named, Server};
 use crate::edges::now;
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::hostlist::{Entry, fold};
@@ -32,7 +31,7 @@ impl Server {
             let count = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
             let slice = entry.slice().map(|slice| *self.slots.entry(slice.to_owned()).or_insert(count));
             let node = self.pool.add(entry.slots(), slice);
-            self.links.add(node, target, self.room.control(node.get()));
+            self.links.add(node, target, self.directory.control(node.get()));
             let name = entry.host.to_string().into();
             self.hosts.insert(node, Named { entry, name });
             self.opening.insert(node);

@@ -98,7 +98,7 @@ impl World {
 
     fn perform(&mut self, host: usize, action: NodeAction) {
         match action {
-            NodeAction::SetUpSandbox(start) => self.ground(host, &start),
+            NodeAction::SetUpSandbox(start) => self.set_up_sandbox(host, &start),
             NodeAction::Check { app, .. } => self.soon(host, NodeEvent::Checked { app, error: None }),
             NodeAction::Probe(place) => {
                 let by = IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(host).unwrap_or(0)));
@@ -181,7 +181,7 @@ impl World {
         20_000 + 1000 * u16::try_from(host).unwrap_or(0) + self.hosts[host].ports
     }
 
-    fn ground(&mut self, host: usize, start: &Start) {
+    fn set_up_sandbox(&mut self, host: usize, start: &Start) {
         let address = format!("10.0.0.{host}");
         let hello = Hello {
             usual: true,
@@ -194,8 +194,8 @@ impl World {
             }),
             ..Hello::of(Tier::T3)
         };
-        let ground = Sandbox { devices: true, socket: "/s".into(), ..Sandbox::of(hello) };
-        self.soon(host, NodeEvent::SandboxReady(ground));
+        let sandbox = Sandbox { devices: true, socket: "/s".into(), ..Sandbox::of(hello) };
+        self.soon(host, NodeEvent::SandboxReady(sandbox));
     }
 
     fn spawns(&mut self, host: usize, proc: ProcId, exec: &ExecSpec) {

@@ -59,7 +59,7 @@ fn each_rank_sees_its_own() {
 #[test]
 fn without_the_option_nothing_changes() {
     let mut rig = Rig::new();
-    rig.root(start_of(Share::Untold, 9, 1));
+    rig.root(start_of(Share::Unset, 9, 1));
     rig.root(app_of(0, &base_with(&["CUDA_VISIBLE_DEVICES=3,1"])));
     rig.root(spawn(0..1, true));
     let actions = rig.hear(NodeEvent::SandboxReady(with(Devices::default())));
@@ -175,7 +175,7 @@ fn ranks_are_bound_near_their_gpus() {
     assert_eq!(of(Share::Each(1), &[list, list]), [second, first]);
     assert_eq!(of(Share::Each(1), &["CUDA_VISIBLE_DEVICES=3,2"]), ["4-5,12-13", "6-7,14-15"]);
     assert_eq!(of(Share::Each(2), &["A=b"]), [first, second]);
-    assert_eq!(of(Share::Untold, &[list]), [first, second], "an even share");
+    assert_eq!(of(Share::Unset, &[list]), [first, second], "an even share");
     assert_eq!(of(Share::Each(1), &[list, "A=b"]), [first, second], "programs see different GPUs");
 }
 

@@ -23,7 +23,7 @@ pub(super) type FileId = (u64, u64);
 
 /// The directory of one pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Room(PathBuf);
+pub(super) struct PoolDirectory(PathBuf);
 
 /// The process that has a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -56,7 +56,7 @@ fn names_in(above: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(above) else { return Vec::new() };
     let name = |entry: fs::DirEntry| Some(entry.file_name().to_str()?.strip_prefix("pool-")?.to_owned());
     let mut names: Vec<String> = entries.flatten().filter_map(name).collect();
-    names.retain(|name| Room::in_dir(above, name).is_up());
+    names.retain(|name| PoolDirectory::in_dir(above, name).is_up());
     names.sort();
     names
 }
@@ -95,7 +95,7 @@ fn is_private(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-impl Room {
+impl PoolDirectory {
     /// The directory of the pool of this name, which need not exist.
     pub(super) fn of(name: &str) -> Self {
         Self::in_dir(&above(), name)
@@ -285,9 +285,9 @@ fn read_owner(file: &mut File) -> Owner {
 }
 
 /// Whether the system removes the directory of the socket when the user logs out.
-pub(super) fn ends_with_session(room: &Room) -> bool {
+pub(super) fn ends_with_session(directory: &PoolDirectory) -> bool {
     let user = std::env::var("USER").unwrap_or_default();
-    room.path().starts_with("/run/user") && !Path::new("/var/lib/systemd/linger").join(user).exists()
+    directory.path().starts_with("/run/user") && !Path::new("/var/lib/systemd/linger").join(user).exists()
 }
 
 #[cfg(test)]
@@ -295,66 +295,66 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    fn scratch(name: &str) -> Room {
-        let dir = std::env::temp_dir().join(format!("rlaunch-room-{name}-{}", std::process::id()));
+    fn scratch(name: &str) -> PoolDirectory {
+        let dir = std::env::temp_dir().join(format!("rlaunch-directory-{name}-{}", std::process::id()));
         fs::DirBuilder::new().mode(0o700).create(&dir).unwrap();
-        Room(dir.join("pool-x"))
+        PoolDirectory(dir.join("pool-x"))
     }
 
     #[test]
     fn one_process_has_a_pool_and_a_stale_lock_is_taken() {
-        let room = scratch("lock");
-        let held = room.take(7).unwrap().unwrap();
+        let directory = scratch("lock");
+        let held = directory.take(7).unwrap().unwrap();
         let owner = Owner { pid: std::process::id(), began: 7 };
-        assert_eq!(room.take(8).unwrap().unwrap_err(), owner);
-        assert_eq!(room.owner(), Some(owner));
+        assert_eq!(directory.take(8).unwrap().unwrap_err(), owner);
+        assert_eq!(directory.owner(), Some(owner));
         drop(held);
-        assert_eq!(room.owner(), None);
-        let held = room.take(9).unwrap().unwrap();
-        assert_eq!(room.owner().unwrap().began, 9);
-        assert!(room.is_up() && room.socket_file().is_none());
-        fs::write(room.socket(), "").unwrap();
-        assert!(room.socket_file().is_some());
-        fs::remove_file(room.socket()).unwrap();
-        room.remove(&held);
-        assert!(!room.path().exists() && !room.path().parent().unwrap().exists());
+        assert_eq!(directory.owner(), None);
+        let held = directory.take(9).unwrap().unwrap();
+        assert_eq!(directory.owner().unwrap().began, 9);
+        assert!(directory.is_up() && directory.socket_file().is_none());
+        fs::write(directory.socket(), "").unwrap();
+        assert!(directory.socket_file().is_some());
+        fs::remove_file(directory.socket()).unwrap();
+        directory.remove(&held);
+        assert!(!directory.path().exists() && !directory.path().parent().unwrap().exists());
     }
 
     #[test]
     fn directory_that_others_can_write_to_and_a_link_are_refused() {
-        let room = scratch("check");
-        let above = room.path().parent().unwrap().to_owned();
-        fs::create_dir(room.path()).unwrap();
-        fs::set_permissions(room.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(room.take(1).unwrap_err().to_string().contains("can be written to by others"));
-        fs::remove_dir(room.path()).unwrap();
-        std::os::unix::fs::symlink("/tmp", room.path()).unwrap();
-        assert!(room.take(1).unwrap_err().to_string().contains("is no directory"));
-        assert!(room.check().is_err());
-        fs::remove_file(room.path()).unwrap();
-        let held = room.take(1).unwrap().unwrap();
-        fs::write(room.socket(), "").unwrap();
-        assert!(room.check().unwrap_err().to_string().contains("is no socket of yours"));
-        fs::remove_file(room.socket()).unwrap();
-        room.remove(&held);
+        let directory = scratch("check");
+        let above = directory.path().parent().unwrap().to_owned();
+        fs::create_dir(directory.path()).unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(directory.take(1).unwrap_err().to_string().contains("can be written to by others"));
+        fs::remove_dir(directory.path()).unwrap();
+        std::os::unix::fs::symlink("/tmp", directory.path()).unwrap();
+        assert!(directory.take(1).unwrap_err().to_string().contains("is no directory"));
+        assert!(directory.check().is_err());
+        fs::remove_file(directory.path()).unwrap();
+        let held = directory.take(1).unwrap().unwrap();
+        fs::write(directory.socket(), "").unwrap();
+        assert!(directory.check().unwrap_err().to_string().contains("is no socket of yours"));
+        fs::remove_file(directory.socket()).unwrap();
+        directory.remove(&held);
         assert!(!above.exists());
     }
 
     #[test]
     fn files_of_a_pool_that_was_killed_are_removed_and_those_of_its_successor_stay() {
-        let room = scratch("killed");
-        let above = room.path().parent().unwrap().to_owned();
-        let killed = room.take(1).unwrap().unwrap();
-        let _socket = std::os::unix::net::UnixListener::bind(room.socket()).unwrap();
+        let directory = scratch("killed");
+        let above = directory.path().parent().unwrap().to_owned();
+        let killed = directory.take(1).unwrap().unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(directory.socket()).unwrap();
         assert_eq!(names_in(&above), ["x"]);
-        fs::rename(room.path(), above.join("moved")).unwrap();
-        let next = room.take(2).unwrap().unwrap();
-        assert!(room.socket_file().is_none() && !room.is_locked_by(&killed));
-        room.remove(&killed);
-        assert!(room.is_locked_by(&next));
+        fs::rename(directory.path(), above.join("moved")).unwrap();
+        let next = directory.take(2).unwrap().unwrap();
+        assert!(directory.socket_file().is_none() && !directory.is_locked_by(&killed));
+        directory.remove(&killed);
+        assert!(directory.is_locked_by(&next));
         drop(next);
-        fs::remove_dir_all(room.path()).unwrap();
-        fs::rename(above.join("moved"), room.path()).unwrap();
+        fs::remove_dir_all(directory.path()).unwrap();
+        fs::rename(above.join("moved"), directory.path()).unwrap();
         drop(killed);
         assert_eq!(names_in(&above), Vec::<String>::new());
         assert!(!above.exists(), "the last one takes the directory of all pools with it");

@@ -13,13 +13,13 @@ const OTHERS: u64 = 64;
 /// More hosts than descriptors may be had for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{hosts} hosts take {need} open files here, and the limit cannot be raised beyond {most}")]
-pub(crate) struct NoRoom {
+pub(crate) struct TooFewDescriptors {
     hosts: u64,
     need: u64,
     most: u64,
 }
 
-impl Hint for NoRoom {
+impl Hint for TooFewDescriptors {
     fn hint(&self) -> Option<Cow<'static, str>> {
         let Self { need, .. } = self;
         Some(format!("fewer hosts, or a hard limit that allows ulimit -n {need} (limits.conf, LimitNOFILE=)").into())
@@ -27,15 +27,15 @@ impl Hint for NoRoom {
 }
 
 /// For so many hosts that are reached by ssh. The soft limit is raised for them.
-pub(crate) fn check(hosts: usize, origin: &Origin) -> Result<(), NoRoom> {
+pub(crate) fn check(hosts: usize, origin: &Origin) -> Result<(), TooFewDescriptors> {
     // Where /proc is missing, what was inherited is within the others.
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     fits(hosts as u64, open as u64, origin.nofile.rlim_max)
 }
 
-const fn fits(hosts: u64, open: u64, most: u64) -> Result<(), NoRoom> {
+const fn fits(hosts: u64, open: u64, most: u64) -> Result<(), TooFewDescriptors> {
     let need = hosts * EACH + open + OTHERS;
-    if need > most { Err(NoRoom { hosts, need, most }) } else { Ok(()) }
+    if need > most { Err(TooFewDescriptors { hosts, need, most }) } else { Ok(()) }
 }
 
 #[cfg(test)]
