@@ -69,15 +69,15 @@ fn each(
     let processors = processors();
     // This host has one node: its ranks are bound by one decision.
     let mut here = None;
-    for (rank, seat) in placement.ranks.with_ranks() {
-        let Some(node) = placement.nodes.get(seat.node.index()) else { continue };
+    for (rank, placed) in placement.ranks.with_ranks() {
+        let Some(node) = placement.nodes.get(placed.node.index()) else { continue };
         let host = node.host.to_string();
         let decide = || {
             let near = near(whole.gpus, node.ranks, env);
-            decided(&bind.of_node(&cores, placement, seat.node), &processors, node.ranks, &near)
+            decided(&bind.of_node(&cores, placement, placed.node), &processors, node.ranks, &near)
         };
         let found = node.local.then(|| here.get_or_insert_with(decide).as_ref());
-        let (processors, local_rank) = (&processors, seat.local_rank.index());
+        let (processors, local_rank) = (&processors, placed.local_rank.index());
         show(rank, &host, found.map(|found| found.map(|bound| Binding { bound, processors, local_rank })));
     }
 }

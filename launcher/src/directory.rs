@@ -101,8 +101,8 @@ pub(crate) fn name(job: &JobSpec) -> Result<OsBytes, NoDirectory> {
 /// Another host has ranks that start in it, or look for a relative `--wdir` from it.
 fn is_needed(job: &JobSpec) -> bool {
     let from_it = |app: &AppSpec| app.base.wdir.as_ref().is_none_or(|dir| !dir.starts_with(b"/"));
-    job.placement.ranks.iter().any(|seat| {
-        let node = job.placement.nodes.get(seat.node.index());
-        node.is_some_and(|node| !node.local) && job.apps.get(seat.app.index()).is_some_and(from_it)
+    job.placement.ranks.iter().any(|placed| {
+        let node = job.placement.nodes.get(placed.node.index());
+        node.is_some_and(|node| !node.local) && job.apps.get(placed.app.index()).is_some_and(from_it)
     })
 }

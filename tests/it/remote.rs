@@ -14,7 +14,7 @@ use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane, parse_header};
 use rlaunch_core::wire::guardian_count::{LAST_STREAM, Last};
-use rlaunch_core::wire::to_node::{Delta, Rendezvous, Start, ToNode, WorldSeat};
+use rlaunch_core::wire::to_node::{Delta, Rendezvous, Start, ToNode, WorldRank};
 use rlaunch_core::wire::to_root::ToRoot;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -114,8 +114,8 @@ impl Remote {
         self.send(&ToNode::App { app: AppIndex::new(0), last: true, part: encode(&base).as_slice().into() });
         let (proc, app) = (ProcId::new(0), AppIndex::new(0));
         let (rank, local_rank) = (Rank::new(0), LocalRank::new(0));
-        let seat = WorldSeat::sole(rank, local_rank);
-        let rank = Delta { proc, app, rank, local_rank, app_rank: 0, app_size: 1, stdin: StdinPlan::None, seat };
+        let world_rank = WorldRank::sole(rank, local_rank);
+        let rank = Delta { proc, app, rank, local_rank, app_rank: 0, app_size: 1, stdin: StdinPlan::None, world_rank };
         self.send(&ToNode::Spawn { procs: Capped::chunks([rank]).remove(0), last: true, local_size: 1 });
     }
 

@@ -255,10 +255,10 @@ impl Play {
         if let RestartAction::Send { msg: RoundDown::Finish { call, .. }, .. } = action {
             self.calls.0 = call + 1;
         }
-        let RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } = action else { return };
+        let RestartAction::Send { msg: RoundDown::Begin { members, .. }, .. } = action else { return };
         self.calls.1 = self.calls.0;
-        for seat in seats.iter().filter(|seat| seat.rank.is_none()) {
-            self.live.remove(&seat.initial.get());
+        for member in members.iter().filter(|member| member.rank.is_none()) {
+            self.live.remove(&member.initial.get());
         }
     }
 }

@@ -39,9 +39,9 @@ fn faults(all: &[Fault]) -> String {
     if words.is_empty() { "nothing".into() } else { words.join(", ") }
 }
 
-fn seat(seat: &RoundMember) -> String {
+fn round_member(member: &RoundMember) -> String {
     let number = |rank: Option<Rank>| rank.map_or("-".into(), |rank| rank.to_string());
-    format!("{}={}/{}", seat.initial, number(seat.rank), number(seat.active))
+    format!("{}={}/{}", member.initial, number(member.rank), number(member.active))
 }
 
 fn place(place: &RoundRendezvous) -> String {
@@ -75,11 +75,11 @@ fn down(msg: &RoundDown) -> String {
         RoundDown::Interrupt { round, fault, within: Some(within) } => {
             format!("interrupt r{round} within {within}: {}", self::fault(fault))
         }
-        RoundDown::Begin { round, place, seats, last } => {
-            let seats: Vec<_> = seats.iter().map(seat).collect();
+        RoundDown::Begin { round, place, members, last } => {
+            let members: Vec<_> = members.iter().map(round_member).collect();
             let more = if *last { "" } else { " ..." };
-            let seats = if seats.is_empty() { "nobody".into() } else { seats.join(" ") };
-            format!("begin r{round} {}: {seats}{more}", self::place(place))
+            let members = if members.is_empty() { "nobody".into() } else { members.join(" ") };
+            format!("begin r{round} {}: {members}{more}", self::place(place))
         }
         RoundDown::Finish { round, .. } => format!("finish r{round}"),
         RoundDown::End { ranks } => {

@@ -241,7 +241,7 @@ pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &mut ExecSpec) -> b
     let waits = directory.as_ref().is_some_and(|directory| inner.ask(make(directory), 0));
     let mut failed = directory.clone().filter(|_| !waits);
     let group = exec.base.role.world.group.as_slice();
-    let writer = Writer { group, rank: exec.delta.seat.rank, node: exec.node, host: edges.sandbox.host() };
+    let writer = Writer { group, rank: exec.delta.world_rank.rank, node: exec.node, host: edges.sandbox.host() };
     let names = logs.names(directory.as_ref().map(|directory| directory.as_slice()), &writer);
     for ((std, way), name) in [Std::Out, Std::Err].into_iter().zip(exec.ways).zip(names) {
         let Some(name) = name.filter(|_| way.file) else { continue };

@@ -468,8 +468,8 @@ impl Edges {
             NodeAction::HoldAfterCut(span) => self.lease.iter().for_each(|line| line.hold_after_cut(span)),
             NodeAction::Serve { addr, port, guard, ranks } => tcpstore_listener::open(self, &addr, port, guard, ranks),
             NodeAction::Renew { port } => renew::begin(self, port),
-            NodeAction::OpenNamespace { here, number, seats } => {
-                self.store.iter_mut().for_each(|store| store.begin(here, number, seats.clone()));
+            NodeAction::OpenNamespace { here, number, ranks } => {
+                self.store.iter_mut().for_each(|store| store.begin(here, number, ranks.clone()));
             }
             NodeAction::Unserve => tcpstore_listener::close(self),
             NodeAction::MeasureRanks => {
@@ -490,7 +490,7 @@ impl Edges {
             NodeAction::EndSession { session } => sessions::end(self, session),
             NodeAction::Mark { proc, line } => pump::mark(self, proc, &line),
             NodeAction::Spawn { proc, exec } => {
-                self.store.iter_mut().for_each(|store| store.add_rank(exec.delta.seat));
+                self.store.iter_mut().for_each(|store| store.add_rank(exec.delta.world_rank));
                 rank_table::spawn(self, proc, *exec);
             }
             NodeAction::FreeDevices { plan, job, grace, step } => device_thread::free(self, plan, job, grace, step),

@@ -13,7 +13,7 @@ use rlaunch_core::stream::cut::{Cutter, Lines};
 use rlaunch_core::stream::label::{Prefix, Who};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::node_news::NodeNews;
-use rlaunch_core::wire::to_node::WorldSeat;
+use rlaunch_core::wire::to_node::WorldRank;
 use rlaunch_sys::pidfd::Ended;
 use rlaunch_sys::spawn::{Launched, Outcome, PreparedApp, PreparedExec, SpawnPort, Step};
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,8 +140,8 @@ impl Ranks {
 
     /// Whether a process of that rank is being started.
     pub(super) fn is_being_started(&self, (world, number): RankOf) -> bool {
-        let mut seats = self.asked.values().map(|exec| exec.delta.seat);
-        seats.any(|seat| seat.world == world && seat.rank == number)
+        let mut world_ranks = self.asked.values().map(|exec| exec.delta.world_rank);
+        world_ranks.any(|of| of.world == world && of.rank == number)
     }
 
     /// The world of the rank that one of these processes is the first process of.
@@ -153,7 +153,8 @@ impl Ranks {
     /// Whether no other rank of a world runs here, or is being started.
     pub(super) fn is_last_of_world(&self, world: WorldId, proc: ProcId) -> bool {
         let mut others = self.live.iter().filter(|(other, rank)| **other != proc && !rank.reaped);
-        !others.any(|(_, rank)| rank.world == world) && !self.asked.values().any(|exec| exec.delta.seat.world == world)
+        !others.any(|(_, rank)| rank.world == world)
+            && !self.asked.values().any(|exec| exec.delta.world_rank.world == world)
     }
 
     /// Returns the processes of that rank.
@@ -369,7 +370,7 @@ fn started(edges: &mut Edges, launched: Launched) {
     let started = Mono::from_nanos(at);
     tracing::debug!("proc {proc} runs: pid {number}");
     let ExecSpec { base, error_file, delta, .. } = exec;
-    let WorldSeat { world, rank: number_in_world, .. } = delta.seat;
+    let WorldRank { world, rank: number_in_world, .. } = delta.world_rank;
     let rank = Rank {
         number: number_in_world,
         world,
@@ -390,9 +391,9 @@ fn started(edges: &mut Edges, launched: Launched) {
 fn cutter(exec: &ExecSpec, std: Std, pid: u32, host: &[u8]) -> Cutter {
     let Some(format) = &exec.label else { return Cutter::Raw };
     let who = Who {
-        rank: exec.delta.seat.rank,
+        rank: exec.delta.world_rank.rank,
         group: &exec.base.role.world.group,
-        local_rank: exec.delta.seat.local_rank,
+        local_rank: exec.delta.world_rank.local_rank,
         app: exec.delta.app,
         host: Some(host),
         pid: Some(pid),

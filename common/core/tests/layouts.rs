@@ -186,14 +186,15 @@ fn bound(
     cores: &[CpuList],
     topology: &Topology,
 ) -> Result<Vec<(String, u32, Option<CpuSet>)>, String> {
-    let ranks = placement.ranks.iter().map(|seat| {
-        let node = &placement.nodes[seat.node.index()];
+    let ranks = placement.ranks.iter().map(|placed| {
+        let node = &placement.nodes[placed.node.index()];
         let own: Vec<CpuList> =
-            placement.ranks_of(seat.node).filter_map(|rank| cores.get(rank.index()).cloned()).collect();
+            placement.ranks_of(placed.node).filter_map(|rank| cores.get(rank.index()).cloned()).collect();
         let bind = if own.is_empty() { bind.clone() } else { Bind { to: BindTo::Lists(own), ..bind.clone() } };
         let host = bind::Host { topology, ranks: node.ranks, has_quota: false, near: &[] };
-        let mask = bind.ranks_of(host).map_err(|error| error.to_string())?.masks.get(seat.local_rank.index()).cloned();
-        Ok((node.host.name.clone(), seat.local_rank.get(), mask))
+        let mask =
+            bind.ranks_of(host).map_err(|error| error.to_string())?.masks.get(placed.local_rank.index()).cloned();
+        Ok((node.host.name.clone(), placed.local_rank.get(), mask))
     });
     ranks.collect()
 }

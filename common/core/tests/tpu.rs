@@ -88,7 +88,7 @@ fn variables(host: &TpuHost, local_rank: u32) -> Variables {
         tpu: Some(host),
         skips_tpu_lock: false,
     };
-    let seat = RankVariables {
+    let values = RankVariables {
         rank: Rank::new(0),
         healthy: Rank::new(0),
         initial: Rank::new(0),
@@ -104,7 +104,7 @@ fn variables(host: &TpuHost, local_rank: u32) -> Variables {
     };
     let pinned = OsStrings::default();
     let mut own = OsStrings::default();
-    env::of_rank(&seat, &pinned, &mut own);
+    env::of_rank(&values, &pinned, &mut own);
     let shared = env::common(&all, &pinned);
     let entries = shared.iter().chain(own.iter()).map(|entry| String::from_utf8(entry.to_vec()).unwrap());
     let pairs =

@@ -1,10 +1,8 @@
 //! `--slices` and the options beside it: how many slices of the hosts a job takes.
 
-use super::Run;
-use super::Site;
 use super::errors::CliError;
 use super::place::Whole;
-use super::values;
+use super::{Run, Site, values};
 use rlaunch_core::discover;
 use rlaunch_core::guard::devices::DeviceKind;
 use rlaunch_core::hostlist::{Chips, Entry, Host};
@@ -341,8 +339,12 @@ pub(crate) fn slots_of<'a>(hosts: impl IntoIterator<Item = &'a Entry>) -> Result
 fn add_unknown(placement: &mut Placement, like: NodeId) {
     let Some(model) = placement.nodes.get(like.index()).cloned() else { return };
     let node = NodeId::new(u32::try_from(placement.nodes.len()).unwrap_or(u32::MAX));
-    let ranks: Vec<RankPlacement> =
-        placement.ranks.iter().filter(|seat| seat.node == like).map(|seat| RankPlacement { node, ..*seat }).collect();
+    let ranks: Vec<RankPlacement> = placement
+        .ranks
+        .iter()
+        .filter(|placed| placed.node == like)
+        .map(|placed| RankPlacement { node, ..*placed })
+        .collect();
     placement.nodes.push(Node { host: Host::named(""), local: false, chips: None, ..model });
     placement.ranks.extend(ranks);
 }

@@ -528,7 +528,7 @@ fn ranks_go_slice_by_slice_and_host_by_host() {
     let names: Vec<&str> = slices.slots.iter().map(|slot| slot.name.as_str()).collect();
     assert_eq!(names, ["c", "a", "b"]);
     let host = |node: u32| plan.job.placement.nodes[node as usize].host.to_string();
-    let hosts: Vec<String> = plan.job.placement.ranks.iter().map(|seat| host(seat.node.get())).collect();
+    let hosts: Vec<String> = plan.job.placement.ranks.iter().map(|placed| host(placed.node.get())).collect();
     assert_eq!(hosts.join(" "), "node4 node4 node5 node5 node0 node0 node1 node1 node2 node2 node3 node3");
     assert_eq!(plan.job.settings.restarts.preempt, 1_000_000, "slices come back");
     assert_eq!(self::plan("--slices 2 --preempt-retries 0 -f slices x").job.settings.restarts.preempt, 0);

@@ -133,7 +133,7 @@ impl Edges {
             setup.remote.map_or_else(Remote::none, |(plans, setting)| Remote::new(plans, setting, *setup.origin));
         let credit = output.first_grants();
         let nodes = Nodes::new(&credit, (local, setup.edge, setup.lifeline), remote)?;
-        let reader = job.placement.ranks.first().map_or(NodeId::new(0), |seat| seat.node);
+        let reader = job.placement.ranks.first().map_or(NodeId::new(0), |placed| placed.node);
         let mut store = store::Store::new(reader);
         store.place(&job.placement);
         let names = names(&job.placement);

@@ -394,13 +394,13 @@ impl Side {
 fn continued(label: &Prefix, at: &Placement, id: StreamId) -> Vec<u8> {
     let rank = at.rank_of(id.proc()).unwrap_or(Rank::new(0));
     let n = rank.get();
-    let seat = at.ranks.get(rank.index());
-    let host = seat.and_then(|seat| at.nodes.get(seat.node.index())).map(|node| node.host.name.as_bytes());
+    let placed = at.ranks.get(rank.index());
+    let host = placed.and_then(|placed| at.nodes.get(placed.node.index())).map(|node| node.host.name.as_bytes());
     let who = Who {
         rank: at.in_world(rank),
         group: at.worlds.group(at.world_of(rank)),
-        local_rank: seat.map_or(LocalRank::new(n), |seat| seat.local_rank),
-        app: seat.map_or(AppIndex::new(0), |seat| seat.app),
+        local_rank: placed.map_or(LocalRank::new(n), |placed| placed.local_rank),
+        app: placed.map_or(AppIndex::new(0), |placed| placed.app),
         host,
         pid: None,
         std: id.std(),

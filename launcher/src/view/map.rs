@@ -134,8 +134,8 @@ fn lines(placement: &Placement) -> Vec<(String, String)> {
     let nodes = &placement.nodes;
     let names: Vec<String> = nodes.iter().map(|node| node.host.to_string()).collect();
     let mut own: Vec<Vec<Rank>> = vec![Vec::new(); nodes.len()];
-    for (rank, seat) in placement.ranks.with_ranks() {
-        own.get_mut(seat.node.index()).into_iter().for_each(|ranks| ranks.push(rank));
+    for (rank, placed) in placement.ranks.with_ranks() {
+        own.get_mut(placed.node.index()).into_iter().for_each(|ranks| ranks.push(rank));
     }
     let mut lines = Vec::new();
     let mut at = 0;
@@ -218,7 +218,7 @@ pub(crate) fn logs(job: &JobSpec, always: bool) -> Option<String> {
 /// Local ranks that an option names and no host has: no other message would show that they do not exist.
 pub(crate) fn beyond(job: &JobSpec) -> Option<String> {
     let logs = job.apps.iter().find_map(|app| app.base.logs.as_ref())?;
-    let most = job.placement.ranks.iter().map(|seat| seat.local_rank.get()).max()? + 1;
+    let most = job.placement.ranks.iter().map(|placed| placed.local_rank.get()).max()? + 1;
     let named: Vec<String> =
         logs.beyond(most).map(|(option, rank)| format!("{option} names local rank {rank}")).collect();
     let has = if most == 1 { "local rank 0 only".into() } else { format!("local ranks 0-{}", most - 1) };
@@ -235,7 +235,7 @@ fn named(placement: &Placement, ranks: &[Rank]) -> String {
 }
 
 fn of_app(placement: &Placement, app: AppIndex) -> Vec<Rank> {
-    placement.ranks.with_ranks().filter(|(_, seat)| seat.app == app).map(|(rank, _)| rank).collect()
+    placement.ranks.with_ranks().filter(|(_, placed)| placed.app == app).map(|(rank, _)| rank).collect()
 }
 
 /// A line: `{"ranks":[{"rank":0,"host":"node0","local_rank":0,"node_index":0,"app":0}],"store":{"by":"rank0","why":"alone"}}`.
@@ -248,16 +248,16 @@ pub(crate) fn json(
     slices: Option<&SlicePlan>,
 ) -> String {
     let mut text = String::from("{\"ranks\":[");
-    for (rank, seat) in placement.ranks.with_ranks() {
-        let host = name(placement, seat.node);
+    for (rank, placed) in placement.ranks.with_ranks() {
+        let host = name(placement, placed.node);
         let comma = if rank == Rank::new(0) { "" } else { "," };
         write!(
             text,
             "{comma}{{\"rank\":{rank},\"host\":{},\"local_rank\":{},\"node_index\":{},\"app\":{}",
             serde_json::Value::from(host),
-            seat.local_rank,
-            seat.node,
-            seat.app
+            placed.local_rank,
+            placed.node,
+            placed.app
         )
         .unwrap_or_default();
         group_fields(&mut text, placement, rank);
@@ -504,12 +504,12 @@ mod tests {
         assert_eq!(hosts(&placed(&[(9, "n[1-3]:2,m:3")])), ["n[1-3]  ranks 0-5  (2 each)", "m       ranks 6-8"]);
         assert_eq!(hosts(&placed(&[(6, "n[1-3]:1")])), ["n[1-3]  ranks 0-5  (2 on 1 slot each)"]);
         let mut in_turn = placed(&[(6, "n[1-3]:2")]);
-        for (seat, at) in in_turn.ranks.iter_mut().zip([0, 1, 2, 0, 1, 2]) {
-            seat.node = NodeId::new(at);
+        for (placed, at) in in_turn.ranks.iter_mut().zip([0, 1, 2, 0, 1, 2]) {
+            placed.node = NodeId::new(at);
         }
         assert_eq!(hosts(&in_turn), ["n[1-3]  ranks 0-5  (2 each, in turn)"]);
-        for (seat, at) in in_turn.ranks.iter_mut().zip([0, 1, 2, 2, 1, 0]) {
-            seat.node = NodeId::new(at);
+        for (placed, at) in in_turn.ranks.iter_mut().zip([0, 1, 2, 2, 1, 0]) {
+            placed.node = NodeId::new(at);
         }
         assert_eq!(hosts(&in_turn), ["n1  ranks 0,5", "n2  ranks 1,4", "n3  ranks 2,3"]);
     }

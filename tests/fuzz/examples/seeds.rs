@@ -22,7 +22,7 @@ use rlaunch_core::wire::frozen::client::Words;
 use rlaunch_core::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
 use rlaunch_core::wire::probe::Key;
 use rlaunch_core::wire::round::{RoundDown, RoundMember, RoundRendezvous};
-use rlaunch_core::wire::to_node::{Delta, Find, Rendezvous, Start, ToNode, WorldSeat};
+use rlaunch_core::wire::to_node::{Delta, Find, Rendezvous, Start, ToNode, WorldRank};
 use rlaunch_core::wire::to_root::{
     Exited, Facts, Found, Hello, NodeRefusal, Reached, SpawnError, SpawnStep, Started, ToRoot, Usage,
 };
@@ -71,7 +71,7 @@ fn down() -> Vec<Vec<u8>> {
         app_rank: n,
         app_size: 2,
         stdin: StdinPlan::Rank0.of(Rank::new(n)),
-        seat: WorldSeat::sole(Rank::new(n), LocalRank::new(n)),
+        world_rank: WorldRank::sole(Rank::new(n), LocalRank::new(n)),
     };
     let procs = Capped::chunks((0..2).map(delta)).remove(0);
     let meeting = Rendezvous {
@@ -195,7 +195,7 @@ fn session() -> (Vec<Said>, Vec<Heard>) {
 
 /// Two ranks in a round that one of them ends: of each frame, who says it.
 fn rounds(down: &[Vec<u8>], said: &[Said]) -> Vec<Vec<u8>> {
-    let seats =
+    let members =
         [0, 1].map(|n| RoundMember { initial: Rank::new(n), rank: Some(Rank::new(n)), active: Some(Rank::new(n)) });
     let begin = |round| {
         let place = RoundRendezvous {
@@ -212,8 +212,8 @@ fn rounds(down: &[Vec<u8>], said: &[Said]) -> Vec<Vec<u8>> {
             fault: None,
             slurm: Some(layout()),
         };
-        let seats = Capped::chunks(seats).remove(0);
-        encode(&ToNode::Round(RoundDown::Begin { round: Round::new(round), place, seats, last: true }))
+        let members = Capped::chunks(members).remove(0);
+        encode(&ToNode::Round(RoundDown::Begin { round: Round::new(round), place, members, last: true }))
     };
     let fault = Fault { initial: Rank::new(1), kind: FaultKind::Exception, text: "no".into() };
     let interrupt = ToNode::Round(RoundDown::Interrupt { round: Round::new(0), fault, within: None });

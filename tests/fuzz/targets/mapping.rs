@@ -137,14 +137,14 @@ fn placed(request: &Request) -> Option<Placement> {
     let app = &request.apps[0];
     assert!(app.n.is_none_or(|n| placement.ranks.len() == n as usize) && !placement.ranks.is_empty());
     for (node, id) in placement.nodes.iter().zip((0..).map(NodeId::new)) {
-        let own = placement.ranks.iter().filter(|seat| seat.node == id).map(|seat| seat.local_rank.get());
+        let own = placement.ranks.iter().filter(|placed| placed.node == id).map(|placed| placed.local_rank.get());
         let own: BTreeSet<u32> = own.collect();
         assert!(own.iter().copied().eq(0..node.ranks) && node.ranks > 0);
         let most = app.hosts.iter().find(|entry| entry.host == node.host).and_then(|entry| entry.max_slots);
         assert!(request.layout.listed.is_some() || most.is_none_or(|most| node.ranks <= most));
     }
-    let seats: u32 = placement.nodes.iter().map(|node| node.ranks).sum();
-    assert_eq!(seats as usize, placement.ranks.len());
+    let placements: u32 = placement.nodes.iter().map(|node| node.ranks).sum();
+    assert_eq!(placements as usize, placement.ranks.len());
     strictly(request, &placement);
     Some(placement)
 }
@@ -243,8 +243,8 @@ fn listed(hosts: &[String], lists: &[CpuList], site: &[u8]) {
         keeps_hosts: false,
     };
     let Some(placement) = placed(&request) else { panic!("a file that was read, and no placement") };
-    let seats = placement.ranks.iter().map(|seat| &placement.nodes[seat.node.index()].host.name);
-    assert!(seats.eq(hosts));
+    let placements = placement.ranks.iter().map(|placed| &placement.nodes[placed.node.index()].host.name);
+    assert!(placements.eq(hosts));
     bound(&placement, &Bind::default(), lists, &topology);
 }
 

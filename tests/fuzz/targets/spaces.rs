@@ -60,8 +60,8 @@ fn any(data: &[u8]) {
 
 /// Asks of some clients on two hosts: host and client, how many bytes, what. Each is answered once at most; all, when the home closes.
 fn several(mut data: &[u8]) {
-    let seats = |host| [Rank::new(host)].into_iter().collect::<RankSet>();
-    let mut relays: Vec<Cache> = (0..HOSTS).map(|host| Cache::new(seats(host))).collect();
+    let placements = |host| [Rank::new(host)].into_iter().collect::<RankSet>();
+    let mut relays: Vec<Cache> = (0..HOSTS).map(|host| Cache::new(placements(host))).collect();
     let (mut home, mut open, mut seq, mut now) = (Owner::default(), BTreeSet::new(), 0, Mono::from_nanos(1));
     let mut gone: BTreeSet<(usize, ClientId)> = BTreeSet::new();
     while let Some(([who, len], rest)) = data.split_first_chunk::<2>() {

@@ -375,7 +375,7 @@ impl World {
 
     fn spawns(&mut self, proc: ProcId, exec: &ExecSpec) {
         self.check_ready();
-        self.check_seat(proc, exec);
+        self.check_placement(proc, exec);
         let new = self.host.agent.spawned.insert(proc) && exec.delta.proc == proc;
         self.check(new, || format!("{proc} is started twice"));
         let late = self.host.agent.was_ending;

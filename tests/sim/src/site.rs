@@ -148,12 +148,12 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
     let world = u32::try_from(sizes.iter().sum::<u64>()).unwrap_or(1);
     let base = crate::plan::program();
     let first = u32::try_from(rng.between(0, u64::from(world))).unwrap_or(0);
-    let mut seats = vec![];
+    let mut placements = vec![];
     let mut nodes = vec![];
     for (ranks, node) in sizes.iter().map(|size| u32::try_from(*size).unwrap_or(1)).zip(0..) {
         for local_rank in (0..ranks).map(LocalRank::new) {
-            let app = AppIndex::new(u32::from(seats.len() >= usize::try_from(first).unwrap_or(0)));
-            seats.push(RankPlacement { node: NodeId::new(node), local_rank, app });
+            let app = AppIndex::new(u32::from(placements.len() >= usize::try_from(first).unwrap_or(0)));
+            placements.push(RankPlacement { node: NodeId::new(node), local_rank, app });
         }
         let host = Host::named(&format!("node{node}"));
         nodes.push(Node { local: u64::from(node) == local, ..Node::of(host, ranks) });
@@ -163,7 +163,7 @@ fn spec(rng: &mut Rng, sizes: &[u64], local: u64, lease: Span) -> JobSpec {
         vec![AppSpec { procs: first, base: base.clone() }, AppSpec { procs: world - first, base }],
         Placement {
             nodes,
-            ranks: seats.into(),
+            ranks: placements.into(),
             notes: vec![],
             processes: Processes::default(),
             order: vec![],
@@ -223,8 +223,8 @@ fn to_the_limit(rng: &mut Rng, plan: &mut Plan) {
     // Its agent has passed that on, and would end everything in time.
     site.faults = vec![(from + lease / 2, Fault::AgentFrozen)];
     // Nor do its ranks end by themselves.
-    for (script, seat) in plan.ranks.iter_mut().zip(&plan.spec.placement.ranks) {
-        if seat.node.index() == at {
+    for (script, placed) in plan.ranks.iter_mut().zip(&plan.spec.placement.ranks) {
+        if placed.node.index() == at {
             (script.runs, script.asked) = (60_000 * MS, Reaction::Ignores);
         }
     }

@@ -134,8 +134,8 @@ fn nodes(count: u64, hosts: u64) -> Vec<Node> {
 fn placed(count: u64, hosts: u64) -> Placement {
     let nodes = nodes(count, hosts);
     let all: Vec<NodeId> = (0..).map(NodeId::new).take(nodes.len()).collect();
-    let seat = |node: &NodeId| RankPlacement { node: *node, local_rank: LocalRank::new(0), app: AppIndex::new(0) };
-    let ranks = all.iter().map(seat).collect();
+    let placed = |node: &NodeId| RankPlacement { node: *node, local_rank: LocalRank::new(0), app: AppIndex::new(0) };
+    let ranks = all.iter().map(placed).collect();
     Placement { nodes, ranks, notes: vec![], processes: Processes::default(), order: all, worlds: Worlds::default() }
 }
 
@@ -238,7 +238,7 @@ impl World {
     /// Ranks are placed on whole slices. Slices that had ranks and have them still keep their order.
     pub(crate) fn placed_on_slices(&mut self, placement: &Arc<Placement>) {
         let Some(plan) = self.plan.spec.slices.clone() else { return };
-        let used: Vec<NodeId> = placement.ranks.iter().map(|seat| seat.node).collect();
+        let used: Vec<NodeId> = placement.ranks.iter().map(|placed| placed.node).collect();
         let mut taken: Vec<SlotId> = vec![];
         for (slot, id) in plan.slots.iter().zip((0..).map(SlotId::new)) {
             let places: Vec<usize> =
@@ -267,6 +267,6 @@ impl World {
             self.check(listed, || format!("{node:?} gets ranks, and the last list does not have it"));
         }
         self.truth.started = self.now;
-        self.truth.seats = Some(Arc::clone(placement));
+        self.truth.placements = Some(Arc::clone(placement));
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Truth {
     /// Whether the end has begun.
     ending: bool,
     /// The placement, if it differs from the plan.
-    pub(crate) seats: Option<Arc<Placement>>,
+    pub(crate) placements: Option<Arc<Placement>>,
     pub(crate) report: Report,
     /// The slots of a job on slices, in the order of its slices.
     pub(crate) slices: Vec<usize>,
@@ -107,7 +107,7 @@ pub(crate) struct Failed {
 impl World {
     /// The placement.
     pub(crate) fn placement(&self) -> &Placement {
-        self.truth.seats.as_deref().unwrap_or(&self.plan.spec.placement)
+        self.truth.placements.as_deref().unwrap_or(&self.plan.spec.placement)
     }
 
     /// The job does without hosts: as few as were allowed are left, and nothing is missing of a host on which all is well.
@@ -121,13 +121,13 @@ impl World {
         }
         if self.has_worlds() {
             self.placed_with_world(placement);
-            self.truth.seats = Some(Arc::clone(placement));
+            self.truth.placements = Some(Arc::clone(placement));
             return;
         }
         if self.known.restarts > 0 {
             return self.shrunk(placement);
         }
-        let once = self.truth.seats.replace(Arc::clone(placement)).is_none();
+        let once = self.truth.placements.replace(Arc::clone(placement)).is_none();
         self.check(once, || "hosts are left out twice".to_owned());
         let (used, least) = (placement.used().count(), self.plan.spec.min_hosts);
         let enough = least.is_some_and(|least| used >= usize::try_from(least).unwrap_or(usize::MAX));
@@ -149,13 +149,13 @@ impl World {
             let same = now.ranks == before.ranks && (now.ranks == 0 || !lost);
             self.check(same || (now.ranks == 0 && lost), || format!("{node:?}, lost: {lost}, has {} ranks", now.ranks));
         }
-        self.truth.seats = Some(Arc::clone(placement));
+        self.truth.placements = Some(Arc::clone(placement));
     }
 
     /// Checks that a rank is where the placement has it, and has the right variables.
-    pub(crate) fn check_seat(&mut self, proc: ProcId, exec: &ExecSpec) {
+    pub(crate) fn check_placement(&mut self, proc: ProcId, exec: &ExecSpec) {
         if self.has_worlds() {
-            return self.check_world_seat(proc, exec);
+            return self.check_world_rank(proc, exec);
         }
         // A group has a rendezvous of its own.
         if exec.base.role.world.group.is_empty() {
@@ -167,16 +167,16 @@ impl World {
         self.check_way(exec);
         let placement = self.placement();
         let index = placement.used().position(|node| node == self.id());
-        let first = placement.ranks.first().map_or(0, |seat| seat.node.index());
+        let first = placement.ranks.first().map_or(0, |placed| placed.node.index());
         let (rank, generation) = (self.rank_of(proc), self.generation_of(proc));
-        let seat = placement.ranks.get(rank.index()).filter(|seat| seat.node == self.id());
-        let Some((seat, index)) = seat.zip(index) else { return self.fail(format!("{proc} is not of this host")) };
-        let of_app = placement.ranks.iter().filter(|other| other.app == seat.app).count();
-        let before = placement.ranks.iter().take(rank.index()).filter(|other| other.app == seat.app).count();
+        let placed = placement.ranks.get(rank.index()).filter(|placed| placed.node == self.id());
+        let Some((placed, index)) = placed.zip(index) else { return self.fail(format!("{proc} is not of this host")) };
+        let of_app = placement.ranks.iter().filter(|other| other.app == placed.app).count();
+        let before = placement.ranks.iter().take(rank.index()).filter(|other| other.app == placed.app).count();
         let expected = [
             format!("RANK={rank}"),
             format!("TORCHELASTIC_RESTART_COUNT={generation}"),
-            format!("LOCAL_RANK={}", seat.local_rank),
+            format!("LOCAL_RANK={}", placed.local_rank),
             format!("WORLD_SIZE={}", placement.ranks.len()),
             format!("GROUP_RANK={index}"),
             format!("GROUP_WORLD_SIZE={}", placement.used().count()),
@@ -194,7 +194,7 @@ impl World {
     fn check_store(&mut self, proc: ProcId, exec: &ExecSpec) {
         let has = |var: &str| exec.shared.iter().any(|entry| entry == var.as_bytes());
         let placement = self.placement();
-        let first_is_here = placement.ranks.first().is_some_and(|seat| !self.host(seat.node.index()).remote);
+        let first_is_here = placement.ranks.first().is_some_and(|placed| !self.host(placed.node.index()).remote);
         // One host alone is met at 127.0.0.1.
         let is_translated = self.is_translated() && first_is_here && placement.used().nth(1).is_some();
         let by_agent = self.plan.spec.settings.store.holder.is_agent() && !is_translated;

@@ -142,7 +142,7 @@ impl World {
         let over = !self.host.agent.probes;
         self.check(over, || "a rank starts while somebody still tries to reach its host".to_owned());
         let used: Vec<usize> = self.placement().used().map(NodeId::index).collect();
-        let head = self.placement().ranks.first().map_or(0, |seat| seat.node.index());
+        let head = self.placement().ranks.first().map_or(0, |placed| placed.node.index());
         let addr =
             exec.shared.iter().find_map(|entry| Some(String::from_utf8_lossy(entry.strip_prefix(b"MASTER_ADDR=")?)));
         let addr = addr.map(std::borrow::Cow::into_owned).unwrap_or_default();

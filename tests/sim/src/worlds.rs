@@ -62,7 +62,7 @@ pub(crate) fn plan(seed: u64) -> (Plan, Orders) {
     group(rng, &mut plan, first);
     if rng.chance(50) {
         generations::alone(&mut plan);
-        seat(&mut plan, first);
+        placed(&mut plan, first);
     }
     plan.spec.min_hosts = None;
     plan.sites.iter_mut().for_each(|site| site.nets = OPEN);
@@ -71,9 +71,9 @@ pub(crate) fn plan(seed: u64) -> (Plan, Orders) {
     if lead.is_some() {
         plan.spec.settings.ending.on_failure = OnFailure::Kill;
     }
-    for (script, seat) in plan.ranks.iter_mut().zip(&plan.spec.placement.ranks) {
+    for (script, placed) in plan.ranks.iter_mut().zip(&plan.spec.placement.ranks) {
         // Such a rank ends with the job only.
-        if lead.is_some_and(|lead| seat.app.get() != lead) && rng.chance(40) {
+        if lead.is_some_and(|lead| placed.app.get() != lead) && rng.chance(40) {
             script.runs = EVER;
         }
     }
@@ -86,7 +86,7 @@ pub(crate) fn plan(seed: u64) -> (Plan, Orders) {
 
 /// The second program is a group of its own, or of one world with the first.
 fn group(rng: &mut Rng, plan: &mut Plan, first: u64) {
-    seat(plan, first);
+    placed(plan, first);
     let second = plan.ranks.len() as u64 - first;
     if second == 0 || rng.chance(20) {
         return;
@@ -99,12 +99,12 @@ fn group(rng: &mut Rng, plan: &mut Plan, first: u64) {
 }
 
 /// Gives this number of ranks to the first program.
-fn seat(plan: &mut Plan, first: u64) {
+fn placed(plan: &mut Plan, first: u64) {
     let all = plan.ranks.len() as u64;
     plan.spec.apps[0].procs = u32::try_from(first).unwrap_or(1);
     plan.spec.apps[1].procs = u32::try_from(all - first).unwrap_or(0);
-    for (seat, rank) in plan.spec.placement.ranks.iter_mut().zip(0..) {
-        seat.app = AppIndex::new(u32::from(rank >= first));
+    for (placed, rank) in plan.spec.placement.ranks.iter_mut().zip(0..) {
+        placed.app = AppIndex::new(u32::from(rank >= first));
     }
 }
 
@@ -297,7 +297,7 @@ impl World {
     /// The placement, with the ranks of another world.
     pub(crate) fn placed_with_world(&mut self, placement: &Placement) {
         let before = &self.placement().ranks;
-        let is_kept = |(rank, seat)| placement.ranks.get(Rank::index(rank)) == Some(seat);
+        let is_kept = |(rank, placed)| placement.ranks.get(Rank::index(rank)) == Some(placed);
         let kept = before.with_ranks().all(is_kept) && placement.ranks.len() > before.len();
         self.check(kept, || "ranks change their places for a new world".to_owned());
     }
@@ -312,19 +312,19 @@ impl World {
     }
 
     /// Checks that a rank is where its world has it, and has the variables of it.
-    pub(crate) fn check_world_seat(&mut self, proc: ProcId, exec: &ExecSpec) {
+    pub(crate) fn check_world_rank(&mut self, proc: ProcId, exec: &ExecSpec) {
         let (placement, rank) = (self.placement(), Rank::new(proc.get()));
         let world = placement.world_of(rank);
         let (own, only) = (placement.in_world(rank), placement.only(world));
-        let Some(seat) = only.ranks.get(own.index()).filter(|seat| seat.node == self.id()) else {
+        let Some(placed) = only.ranks.get(own.index()).filter(|placed| placed.node == self.id()) else {
             return self.fail(format!("{proc} is not of this host"));
         };
-        let head = only.ranks.first().map_or(0, |seat| seat.node.index());
+        let head = only.ranks.first().map_or(0, |placed| placed.node.index());
         let port = port_of(head).saturating_add(u16::try_from(world.get()).unwrap_or(0));
         let mut expected = vec![
             format!("RANK={own}"),
             format!("WORLD_SIZE={}", only.ranks.len()),
-            format!("LOCAL_RANK={}", seat.local_rank),
+            format!("LOCAL_RANK={}", placed.local_rank),
             format!("MASTER_PORT={port}"),
         ];
         let facts = placement.worlds.get(world).cloned().unwrap_or_default();
@@ -343,8 +343,8 @@ impl World {
     }
 
     fn is_of_lead(&self, rank: Rank) -> bool {
-        let seat = self.placement().ranks.get(rank.index());
-        seat.is_some_and(|seat| self.plan.spec.lead == Some(seat.app))
+        let placed = self.placement().ranks.get(rank.index());
+        placed.is_some_and(|placed| self.plan.spec.lead == Some(placed.app))
     }
 
     /// The order for the world of a rank.

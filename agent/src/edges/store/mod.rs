@@ -32,7 +32,7 @@ use rlaunch_core::wire::frozen::client::order::LONGEST_ORDER;
 use rlaunch_core::wire::frozen::client::{Asked, Code, Heard, MAX_FRAME, Refused, Space, write_reply};
 use rlaunch_core::wire::order::{Asker, RankOrder};
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
-use rlaunch_core::wire::to_node::{WORLD_NAMESPACE, WorldSeat};
+use rlaunch_core::wire::to_node::{WORLD_NAMESPACE, WorldRank};
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::facts::error_file;
 use rlaunch_sys::guardian::TempFiles;
@@ -201,11 +201,11 @@ impl Store {
     }
 
     /// Sets the owner of the namespace that ranks share now: these, or all that are started here. It is a new one.
-    pub(super) fn begin(&mut self, here: bool, number: u32, seats: Option<RankSet>) {
+    pub(super) fn begin(&mut self, here: bool, number: u32, ranks: Option<RankSet>) {
         self.namespaces.now = now();
         self.namespaces.first.cache.close();
         self.settle();
-        let cache = Cache::new(seats.unwrap_or_else(|| self.namespaces.ranks.clone()));
+        let cache = Cache::new(ranks.unwrap_or_else(|| self.namespaces.ranks.clone()));
         self.namespaces.first = Shared { cache, number: Some(number), home: here.then(Owner::default) };
         // Others may have begun before us.
         std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.heard(node, &bytes));
@@ -234,8 +234,8 @@ impl Store {
     }
 
     /// Adds one of this host's ranks.
-    pub(super) fn add_rank(&mut self, seat: WorldSeat) {
-        let WorldSeat { world, rank, .. } = seat;
+    pub(super) fn add_rank(&mut self, world_rank: WorldRank) {
+        let WorldRank { world, rank, .. } = world_rank;
         if world > WorldId::new(0) {
             self.namespaces.others.get_mut(&world).into_iter().for_each(|shared| shared.cache.add_rank(rank));
             return;

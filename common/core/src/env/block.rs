@@ -164,16 +164,16 @@ pub fn common(host: &Host<'_>, pinned: &OsStrings) -> OsStrings {
 }
 
 /// The variables of one rank, in place of what `block` held.
-pub fn of_rank(seat: &RankVariables<'_>, pinned: &OsStrings, block: &mut OsStrings) {
+pub fn of_rank(values: &RankVariables<'_>, pinned: &OsStrings, block: &mut OsStrings) {
     block.clear();
     let mut out = Sink { block, pinned };
-    own::of_rank(seat, &mut out);
-    torch::of_rank(seat, &mut out);
-    ompi::of_rank(seat, &mut out);
-    pmi::of_rank(seat, &mut out);
-    slurm::of_rank(seat, &mut out);
-    gpu_variables::of_rank(seat, &mut out);
-    tpu::of_rank(seat, &mut out);
+    own::of_rank(values, &mut out);
+    torch::of_rank(values, &mut out);
+    ompi::of_rank(values, &mut out);
+    pmi::of_rank(values, &mut out);
+    slurm::of_rank(values, &mut out);
+    gpu_variables::of_rank(values, &mut out);
+    tpu::of_rank(values, &mut out);
 }
 
 /// The output of the contracts.

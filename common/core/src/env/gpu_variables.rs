@@ -41,7 +41,7 @@ pub fn without(env: &OsStrings, names: &[&str]) -> OsStrings {
     env.iter().filter(|entry| !is_one(entry)).collect()
 }
 
-pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
-    let Some((names, list)) = seat.gpus else { return };
+pub(super) fn of_rank(values: &RankVariables<'_>, out: &mut Sink<'_>) {
+    let Some((names, list)) = values.gpus else { return };
     names.iter().for_each(|name| out.narrowed(name, list));
 }

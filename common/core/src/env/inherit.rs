@@ -415,12 +415,12 @@ mod tests {
                 slurm: Some(SlurmStep { hosts: b"n", tasks: b"2", most_tasks: 2, task_ids: b"0,1" }),
                 tpu: Some(&tpu),
             };
-            let mut seat = OsStrings::default();
+            let mut values = OsStrings::default();
             let names: &[&str] = &[crate::gpus::CUDA, crate::gpus::HIP];
-            of_rank(&RankVariables { rank: Rank::new(0), healthy: Rank::new(0), initial: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, tied: 2, error_file: b"x", gpus: Some((names, b"0")), slurm: true, threads: None, mpi: true, tpu: Some(&chips) }, &base.pinned, &mut seat);
+            of_rank(&RankVariables { rank: Rank::new(0), healthy: Rank::new(0), initial: Rank::new(0), local_rank: LocalRank::new(0), app_rank: 0, tied: 2, error_file: b"x", gpus: Some((names, b"0")), slurm: true, threads: None, mpi: true, tpu: Some(&chips) }, &base.pinned, &mut values);
             let shared = common(&host, &base.pinned);
             let mut seen = BTreeSet::new();
-            for entry in without_tpu(&without(&base.env, names), &base.pinned).iter().chain(shared.iter()).chain(seat.iter()) {
+            for entry in without_tpu(&without(&base.env, names), &base.pinned).iter().chain(shared.iter()).chain(values.iter()) {
                 let Some(at @ 1..) = entry.iter().position(|b| *b == b'=') else { continue };
                 if lookup(&entry[..at]).is_some_and(|var| var.role.is_written()) {
                     prop_assert!(seen.insert(entry[..at].to_vec()), "twice: {:?}", OsBytes::from(&entry[..at]));

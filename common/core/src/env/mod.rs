@@ -270,7 +270,7 @@ mod tests {
         slurm: Some(SlurmStep { hosts: b"node[0,2]", tasks: b"4(x2)", most_tasks: 4, task_ids: b"4,5,6,7" }),
         tpu: None,
     };
-    pub(super) const SEAT: RankVariables<'_> = RankVariables {
+    pub(super) const VALUES: RankVariables<'_> = RankVariables {
         rank: Rank::new(4_294_967_295),
         healthy: Rank::new(8),
         initial: Rank::new(7),
@@ -286,13 +286,13 @@ mod tests {
     };
 
     fn entries(host: &Host<'_>, pinned: &[&str]) -> Vec<String> {
-        entries_of(host, &SEAT, pinned)
+        entries_of(host, &VALUES, pinned)
     }
 
-    fn entries_of(host: &Host<'_>, seat: &RankVariables<'_>, pinned: &[&str]) -> Vec<String> {
+    fn entries_of(host: &Host<'_>, values: &RankVariables<'_>, pinned: &[&str]) -> Vec<String> {
         let pinned: OsStrings = pinned.iter().collect();
         let mut own = OsStrings::default();
-        of_rank(seat, &pinned, &mut own);
+        of_rank(values, &pinned, &mut own);
         let shared = common(host, &pinned);
         shared.iter().chain(own.iter()).map(|e| String::from_utf8(e.to_vec()).unwrap()).collect()
     }
@@ -329,8 +329,8 @@ mod tests {
     fn set_variables_are_registered() {
         let tpu = crate::tpu::TpuHost::example();
         let chips = tpu.rank(LocalRank::new(1));
-        let (host, seat) = (Host { tpu: Some(&tpu), ..HOST }, RankVariables { tpu: Some(&chips), ..SEAT });
-        let set: Vec<String> = entries_of(&host, &seat, &[]);
+        let (host, values) = (Host { tpu: Some(&tpu), ..HOST }, RankVariables { tpu: Some(&chips), ..VALUES });
+        let set: Vec<String> = entries_of(&host, &values, &[]);
         let written: BTreeSet<&str> = set.iter().map(|e| e.split_once('=').unwrap().0).collect();
         assert_eq!(written.len(), set.len(), "a name is set twice");
         assert_eq!(written, names(Role::is_written));
@@ -386,7 +386,7 @@ mod tests {
         ] {
             assert!(set.iter().any(|e| e == expected), "{expected} in {set:?}");
         }
-        let set = entries_of(&Host { jax: false, mpi: None, ..HOST }, &RankVariables { mpi: false, ..SEAT }, &[]);
+        let set = entries_of(&Host { jax: false, mpi: None, ..HOST }, &RankVariables { mpi: false, ..VALUES }, &[]);
         assert!(
             !set.iter().any(|e| ["PMI_ID", "PMI_PORT", "PMIX", "OMPI_MCA_", "MPIR_", "I_MPI_", "JAX_"]
                 .iter()
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn outside_slurm_none_of_its_variables_is_set() {
-        let set = entries_of(&Host { slurm: None, ..HOST }, &RankVariables { slurm: false, ..SEAT }, &[]);
+        let set = entries_of(&Host { slurm: None, ..HOST }, &RankVariables { slurm: false, ..VALUES }, &[]);
         assert!(!set.iter().any(|e| e.starts_with("SLURM_")), "{set:?}");
     }
 

@@ -133,11 +133,11 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.text("PMIX_VERSION", b"4.2.9");
 }
 
-pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
-    out.number("OMPI_COMM_WORLD_RANK", seat.rank.get());
-    out.number("OMPI_COMM_WORLD_LOCAL_RANK", seat.local_rank.get());
-    out.number("OMPI_COMM_WORLD_NODE_RANK", seat.local_rank.get());
-    if seat.mpi {
-        out.number("PMIX_RANK", seat.rank.get());
+pub(super) fn of_rank(values: &RankVariables<'_>, out: &mut Sink<'_>) {
+    out.number("OMPI_COMM_WORLD_RANK", values.rank.get());
+    out.number("OMPI_COMM_WORLD_LOCAL_RANK", values.local_rank.get());
+    out.number("OMPI_COMM_WORLD_NODE_RANK", values.local_rank.get());
+    if values.mpi {
+        out.number("PMIX_RANK", values.rank.get());
     }
 }

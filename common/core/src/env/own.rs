@@ -185,15 +185,15 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     }
 }
 
-pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
-    out.number("RLAUNCH_RANK", seat.healthy.get());
-    out.number("RLAUNCH_INITIAL_RANK", seat.initial.get());
-    out.number("RLAUNCH_LOCAL_RANK", seat.local_rank.get());
-    out.number("RLAUNCH_APP_RANK", seat.app_rank);
-    let rank = seat.rank.get();
-    if let Some((group, own)) = rank.checked_div(seat.tied).zip(rank.checked_rem(seat.tied)) {
+pub(super) fn of_rank(values: &RankVariables<'_>, out: &mut Sink<'_>) {
+    out.number("RLAUNCH_RANK", values.healthy.get());
+    out.number("RLAUNCH_INITIAL_RANK", values.initial.get());
+    out.number("RLAUNCH_LOCAL_RANK", values.local_rank.get());
+    out.number("RLAUNCH_APP_RANK", values.app_rank);
+    let rank = values.rank.get();
+    if let Some((group, own)) = rank.checked_div(values.tied).zip(rank.checked_rem(values.tied)) {
         out.number("RLAUNCH_TIED_GROUP", group);
         out.number("RLAUNCH_TIED_RANK", own);
-        out.number("RLAUNCH_TIED_SIZE", seat.tied);
+        out.number("RLAUNCH_TIED_SIZE", values.tied);
     }
 }

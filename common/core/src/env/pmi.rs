@@ -91,14 +91,14 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     }
 }
 
-pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
+pub(super) fn of_rank(values: &RankVariables<'_>, out: &mut Sink<'_>) {
     for name in ["MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "PMI_LOCAL_RANK"] {
-        out.number(name, seat.local_rank.get());
+        out.number(name, values.local_rank.get());
     }
     for name in ["MV2_COMM_WORLD_RANK", "PMI_RANK"] {
-        out.number(name, seat.rank.get());
+        out.number(name, values.rank.get());
     }
-    if seat.mpi {
-        out.number("PMI_ID", seat.rank.get());
+    if values.mpi {
+        out.number("PMI_ID", values.rank.get());
     }
 }

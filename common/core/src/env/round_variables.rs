@@ -32,9 +32,9 @@ impl OfRound {
 
     /// Variables to set and to remove for a rank. A rank in reserve has none of the variables about active ranks.
     #[must_use]
-    pub fn of(&mut self, seat: &RankVariables<'_>, works: bool) -> Vec<(OsBytes, Option<OsBytes>)> {
+    pub fn of(&mut self, values: &RankVariables<'_>, works: bool) -> Vec<(OsBytes, Option<OsBytes>)> {
         let mut block = OsStrings::default();
-        of_rank(seat, &self.pinned, &mut block);
+        of_rank(values, &self.pinned, &mut block);
         let Self { shared, known, .. } = self;
         let mut all = Vec::with_capacity(shared.len() + known.len());
         let is_set = |name: &[u8]| works || own::CONTRACT.vars.iter().any(|var| var.name.as_bytes() == name);
@@ -71,13 +71,13 @@ fn changes(name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{HOST, SEAT};
+    use super::super::tests::{HOST, VALUES};
     use super::*;
     use alloc::collections::BTreeSet;
     use alloc::string::{String, ToString};
 
     fn env(round: u32, pinned: &[&str], works: bool) -> Vec<(String, Option<String>)> {
-        let all = OfRound::new(&Host { round, ..HOST }, &pinned.iter().collect()).of(&SEAT, works);
+        let all = OfRound::new(&Host { round, ..HOST }, &pinned.iter().collect()).of(&VALUES, works);
         all.into_iter().map(|(name, value)| (name.to_string(), value.map(|value| value.to_string()))).collect()
     }
 

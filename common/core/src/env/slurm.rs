@@ -75,9 +75,9 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     out.text("SLURM_GTIDS", step.task_ids);
 }
 
-pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
-    if seat.slurm {
-        out.number("SLURM_PROCID", seat.rank.get());
-        out.number("SLURM_LOCALID", seat.local_rank.get());
+pub(super) fn of_rank(values: &RankVariables<'_>, out: &mut Sink<'_>) {
+    if values.slurm {
+        out.number("SLURM_PROCID", values.rank.get());
+        out.number("SLURM_LOCALID", values.local_rank.get());
     }
 }

@@ -100,14 +100,14 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     }
 }
 
-pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
-    out.number("RANK", seat.rank.get());
-    out.number("LOCAL_RANK", seat.local_rank.get());
-    out.number("ROLE_RANK", seat.app_rank);
-    if let Some(threads) = seat.threads {
+pub(super) fn of_rank(values: &RankVariables<'_>, out: &mut Sink<'_>) {
+    out.number("RANK", values.rank.get());
+    out.number("LOCAL_RANK", values.local_rank.get());
+    out.number("ROLE_RANK", values.app_rank);
+    if let Some(threads) = values.threads {
         out.number("OMP_NUM_THREADS", threads);
     }
-    if !seat.error_file.is_empty() {
-        out.text("TORCHELASTIC_ERROR_FILE", seat.error_file);
+    if !values.error_file.is_empty() {
+        out.text("TORCHELASTIC_ERROR_FILE", values.error_file);
     }
 }

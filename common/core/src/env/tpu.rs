@@ -114,8 +114,8 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     }
 }
 
-pub(super) fn of_rank(seat: &RankVariables<'_>, out: &mut Sink<'_>) {
-    let Some(chips) = seat.tpu else { return };
+pub(super) fn of_rank(values: &RankVariables<'_>, out: &mut Sink<'_>) {
+    let Some(chips) = values.tpu else { return };
     out.number("TPU_WORKER_ID", chips.worker);
     if let Some((port, visible)) = &chips.own {
         out.number("CLOUD_TPU_TASK_ID", chips.worker);

@@ -190,7 +190,7 @@ impl Told {
     }
 
     fn node(&self, rank: Rank) -> Option<NodeId> {
-        self.placement.ranks.get(rank.index()).map(|seat| seat.node)
+        self.placement.ranks.get(rank.index()).map(|placed| placed.node)
     }
 }
 

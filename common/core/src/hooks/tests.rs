@@ -23,13 +23,13 @@ fn at(ms: u64) -> Mono {
 /// Three ranks, of which the last is on a host of its own.
 fn hooks(on_restart: bool, on_exit: bool) -> Hooks {
     let node = |name| Node::of(Host::named(name), 2);
-    let seat = |rank: u32| {
+    let placed = |rank: u32| {
         let (node, local) = if rank < 2 { (0, rank) } else { (1, 0) };
         RankPlacement { node: NodeId::new(node), local_rank: LocalRank::new(local), app: AppIndex::new(0) }
     };
     let placement = Placement {
         nodes: vec![node("a"), node("b")],
-        ranks: (0..3).map(seat).collect(),
+        ranks: (0..3).map(placed).collect(),
         notes: vec![],
         processes: Processes::default(),
         order: vec![],

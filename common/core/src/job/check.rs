@@ -11,9 +11,9 @@ impl Job {
     /// The two records that disagree.
     pub fn check(&self) -> Result<(), String> {
         let placement = self.facts.placement();
-        for (rank, seat) in placement.ranks.with_ranks() {
-            if self.facts.hosts.is_left_out(seat.node) {
-                return Err(format!("rank {rank} is on {:?}, which the job has left out", seat.node));
+        for (rank, placed) in placement.ranks.with_ranks() {
+            if self.facts.hosts.is_left_out(placed.node) {
+                return Err(format!("rank {rank} is on {:?}, which the job has left out", placed.node));
             }
         }
         self.parts.procs.check(&self.facts)?;

@@ -19,7 +19,7 @@ use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::probe::Key;
 use crate::wire::to_node::{
-    APP_PART, Delta, Find, MpiWorld, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode, WorldSeat, WorldStart,
+    APP_PART, Delta, Find, MpiWorld, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode, WorldRank, WorldStart,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -59,9 +59,9 @@ impl Orders {
             None => spec.placement.heads(asked.saturating_sub(least(&spec))),
         };
         let mut apps = vec![BTreeSet::new(); asked];
-        for seat in &spec.placement.ranks {
-            if let Some(own) = apps.get_mut(seat.node.index()) {
-                own.insert(seat.app);
+        for placed in &spec.placement.ranks {
+            if let Some(own) = apps.get_mut(placed.node.index()) {
+                own.insert(placed.app);
             }
         }
         let (pinned_port, pinned_addr) = (pinned_port(&spec), pinned_addr(&spec));
@@ -281,7 +281,7 @@ impl Orders {
             HostRanks::new(name.into(), &ranks)
         };
         let mut apps: BTreeMap<AppIndex, u32> = BTreeMap::new();
-        placement.ranks.iter().for_each(|seat| *apps.entry(seat.app).or_default() += 1);
+        placement.ranks.iter().for_each(|placed| *apps.entry(placed.app).or_default() += 1);
         MpiWorld { apps: apps.into_values().collect(), hosts: placement.used().map(host).collect(), origin }
     }
 
@@ -291,7 +291,7 @@ impl Orders {
         let layout = || StepLayout::new(used().map(|node| (node.host.name.as_str(), node.ranks)));
         let first = placement.ranks.first().map(|rank| rank.node);
         let own = || {
-            let own = placement.ranks.with_ranks().filter(|(_, seat)| Some(seat.node) == first);
+            let own = placement.ranks.with_ranks().filter(|(_, placed)| Some(placed.node) == first);
             own.map(|(rank, _)| rank.get())
         };
         self.in_slurm.then(|| HostStep { layout: layout(), task_ids: task_ids(own()) })
@@ -365,7 +365,7 @@ impl Orders {
     /// Another process of a rank.
     pub(super) fn one(&self, cx: &mut Cx<'_>, node: NodeId, rank: Rank, proc: ProcId) {
         let placement = cx.facts.placement();
-        let local_rank = placement.ranks.get(rank.index()).map(|seat| seat.local_rank);
+        let local_rank = placement.ranks.get(rank.index()).map(|placed| placed.local_rank);
         let delta = local_rank.and_then(|local_rank| self.delta(placement, rank, local_rank, proc));
         // Input has gone to the first process.
         let delta = delta.map(|delta| Delta { stdin: StdinPlan::None, ..delta });
@@ -376,13 +376,13 @@ impl Orders {
 
     /// `local_rank`: among the ranks of its world on its host.
     fn delta(&self, placement: &Placement, rank: Rank, local_rank: LocalRank, proc: ProcId) -> Option<Delta> {
-        let seat = placement.ranks.get(rank.index())?;
-        let (share, n) = (placement.share(seat.app), rank.get());
+        let placed = placement.ranks.get(rank.index())?;
+        let (share, n) = (placement.share(placed.app), rank.get());
         Some(Delta {
             proc,
-            app: seat.app,
+            app: placed.app,
             rank,
-            local_rank: seat.local_rank,
+            local_rank: placed.local_rank,
             app_rank: n.saturating_sub(share.first.get()),
             app_size: share.size,
             // Ranks of programs that are started later have no input.
@@ -391,7 +391,11 @@ impl Orders {
             } else {
                 StdinPlan::None
             },
-            seat: WorldSeat { world: placement.worlds.of_app(seat.app), rank: placement.in_world(rank), local_rank },
+            world_rank: WorldRank {
+                world: placement.worlds.of_app(placed.app),
+                rank: placement.in_world(rank),
+                local_rank,
+            },
         })
     }
 
@@ -399,8 +403,8 @@ impl Orders {
     fn ranks(&self, cx: &mut Cx<'_>, placement: &Placement, node: NodeId, first: u32, ranks: &[Rank]) {
         let is_one = placement.worlds.is_one();
         let delta = |(rank, among): (&Rank, u32)| {
-            let seat = placement.ranks.get(rank.index())?;
-            let local_rank = if is_one { seat.local_rank } else { LocalRank::new(among) };
+            let placed = placement.ranks.get(rank.index())?;
+            let local_rank = if is_one { placed.local_rank } else { LocalRank::new(among) };
             self.delta(placement, *rank, local_rank, ProcId::new(first.saturating_add(rank.get())))
         };
         let deltas = ranks.iter().zip(0..).filter_map(delta);

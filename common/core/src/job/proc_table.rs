@@ -78,14 +78,17 @@ impl Procs {
             return Err(format!("{} ranks are placed, and {} are watched", placement.ranks.len(), self.ranks.len()));
         }
         let mut open = vec![0_usize; self.nodes.len()];
-        for ((rank, seat), (placed, place)) in self.ranks.with_ranks().zip(placement.ranks.with_ranks()) {
+        for ((rank, rank_proc), (placed, place)) in self.ranks.with_ranks().zip(placement.ranks.with_ranks()) {
             if rank != placed {
                 return Err(format!("rank {placed} is placed, and {rank} is watched"));
             }
-            if placement.rank_of(seat.proc) != Some(rank) {
-                return Err(format!("{:?} is the process of rank {rank}, and the placement says otherwise", seat.proc));
+            if placement.rank_of(rank_proc.proc) != Some(rank) {
+                return Err(format!(
+                    "{:?} is the process of rank {rank}, and the placement says otherwise",
+                    rank_proc.proc
+                ));
             }
-            if matches!(seat.state, State::Pending | State::Running)
+            if matches!(rank_proc.state, State::Pending | State::Running)
                 && let Some(open) = open.get_mut(place.node.index())
             {
                 *open += 1;
@@ -110,7 +113,7 @@ impl Procs {
 
     /// The number of rank 0's process when all ranks are started again: the others follow it.
     pub(super) fn next_generation(&self) -> ProcId {
-        let last = self.ranks.iter().map(|seat| seat.proc.get()).max().unwrap_or_default();
+        let last = self.ranks.iter().map(|rank_proc| rank_proc.proc.get()).max().unwrap_or_default();
         // Some may have had more than one process.
         ProcId::new(last.checked_div(self.stride).map_or(0, |times| (times + 1).saturating_mul(self.stride)))
     }
@@ -123,27 +126,27 @@ impl Procs {
     /// Another process of a rank whose own is over is asked for, where the rank runs now; its number.
     pub(super) fn anew(&mut self, facts: &JobFacts, rank: Rank) -> Option<ProcId> {
         let node = facts.placement().node_of(rank)?;
-        let seat = self.ranks.get_mut(rank.index())?;
+        let rank_proc = self.ranks.get_mut(rank.index())?;
         let (open, over) = self.nodes.get_mut(node.index()).filter(|(_, over)| !over)?;
-        seat.proc = ProcId::new(seat.proc.get().checked_add(self.stride)?);
-        (seat.state, seat.started, seat.is_finished) = (State::Pending, None, false);
+        rank_proc.proc = ProcId::new(rank_proc.proc.get().checked_add(self.stride)?);
+        (rank_proc.state, rank_proc.started, rank_proc.is_finished) = (State::Pending, None, false);
         if *open == 0 && !*over {
             self.busy = self.busy.saturating_add(1);
         }
         *open = open.saturating_add(1);
-        Some(seat.proc)
+        Some(rank_proc.proc)
     }
 
     /// Ranks from this one on are new: a process of each is asked for.
     pub(super) fn add(&mut self, facts: &JobFacts, first: Rank) {
-        for (rank, seat) in facts.placement().ranks.with_ranks().filter(|(rank, _)| *rank >= first) {
+        for (rank, rank_proc) in facts.placement().ranks.with_ranks().filter(|(rank, _)| *rank >= first) {
             self.ranks.push(RankProc {
                 proc: ProcId::new(rank.get()),
                 state: State::Pending,
                 started: None,
                 is_finished: false,
             });
-            let Some((open, over)) = self.nodes.get_mut(seat.node.index()) else { continue };
+            let Some((open, over)) = self.nodes.get_mut(rank_proc.node.index()) else { continue };
             if *open == 0 && !*over {
                 self.busy = self.busy.saturating_add(1);
             }
@@ -159,7 +162,11 @@ impl Procs {
 
     /// A process is not asked for any more, before its host has heard of it.
     pub(super) fn withdraw(&mut self, cx: &mut Cx<'_>, rank: Rank) {
-        let proc = self.ranks.get(rank.index()).filter(|seat| seat.state == State::Pending).map(|seat| seat.proc);
+        let proc = self
+            .ranks
+            .get(rank.index())
+            .filter(|rank_proc| rank_proc.state == State::Pending)
+            .map(|rank_proc| rank_proc.proc);
         let node = cx.facts.placement().node_of(rank);
         if let Some((proc, node)) = proc.zip(node) {
             self.not_started(cx, node, proc);
@@ -168,17 +175,17 @@ impl Procs {
 
     /// Whether the process of a rank has not ended, as far as is known.
     pub(super) fn lives(&self, rank: Rank) -> bool {
-        self.ranks.get(rank.index()).is_some_and(|seat| seat.state != State::Over)
+        self.ranks.get(rank.index()).is_some_and(|rank_proc| rank_proc.state != State::Over)
     }
 
     /// Whether some rank has exited with 0 by itself.
     pub(super) fn has_finished_rank(&self) -> bool {
-        self.ranks.iter().any(|seat| seat.is_finished)
+        self.ranks.iter().any(|rank_proc| rank_proc.is_finished)
     }
 
     /// Whether all ranks have.
     pub(super) fn has_all_finished(&self) -> bool {
-        self.ranks.iter().all(|seat| seat.is_finished)
+        self.ranks.iter().all(|rank_proc| rank_proc.is_finished)
     }
 
     /// Whether no rank of a node is waited for any more, whatever it does.
@@ -194,8 +201,8 @@ impl Procs {
     /// Whether the process of a rank has ended: by itself, or with its host.
     pub(super) fn end_of(&self, facts: &JobFacts, rank: Rank) -> End {
         let node = facts.placement().node_of(rank);
-        let (Some(seat), Some(node)) = (self.ranks.get(rank.index()), node) else { return End::Open };
-        match (seat.state, self.nodes.get(node.index())) {
+        let (Some(rank_proc), Some(node)) = (self.ranks.get(rank.index()), node) else { return End::Open };
+        match (rank_proc.state, self.nodes.get(node.index())) {
             (State::Over, _) | (State::Pending | State::Running | State::Stuck, Some((_, true))) => End::Seen,
             (State::Pending | State::Running | State::Stuck, Some((_, false)) | None) => End::Open,
         }
@@ -203,16 +210,16 @@ impl Procs {
 
     /// A process of every rank is asked for; rank 0's has this number.
     fn begin(&mut self, placement: &Placement, first: ProcId) {
-        let seat = |n: u32| RankProc {
+        let rank_proc = |n: u32| RankProc {
             proc: ProcId::new(first.get().saturating_add(n)),
             state: State::Pending,
             started: None,
             is_finished: false,
         };
-        self.ranks = (0..placement.world_size()).map(seat).collect();
+        self.ranks = (0..placement.world_size()).map(rank_proc).collect();
         self.nodes = vec![(0, false); placement.nodes.len()];
-        for seat in &placement.ranks {
-            if let Some((open, _)) = self.nodes.get_mut(seat.node.index()) {
+        for rank_proc in &placement.ranks {
+            if let Some((open, _)) = self.nodes.get_mut(rank_proc.node.index()) {
                 *open = open.saturating_add(1);
             }
         }
@@ -224,10 +231,10 @@ impl Procs {
             // A process is started once, where it was asked for: anything else would be a second life of its number.
             let began = self.offsets.ours(node, started.at);
             let Some(rank) = self.current(cx.facts, node, started.proc) else { continue };
-            let local_rank = cx.facts.placement().ranks.get(rank.index()).map(|seat| seat.local_rank);
-            let seat = self.ranks.get_mut(rank.index()).filter(|seat| seat.state == State::Pending);
-            let Some((seat, local_rank)) = seat.zip(local_rank) else { continue };
-            (seat.state, seat.started) = (State::Running, Some(began));
+            let local_rank = cx.facts.placement().ranks.get(rank.index()).map(|rank_proc| rank_proc.local_rank);
+            let rank_proc = self.ranks.get_mut(rank.index()).filter(|rank_proc| rank_proc.state == State::Pending);
+            let Some((rank_proc, local_rank)) = rank_proc.zip(local_rank) else { continue };
+            (rank_proc.state, rank_proc.started) = (State::Running, Some(began));
             let at = self.clock.since(began);
             let group = cx.facts.group_of(rank).map(|(group, rank)| RankInGroup { group, rank });
             cx.notify(Notice::Log(What::RankStarted { rank, node, local_rank, group, pid: started.pid, at }));
@@ -263,8 +270,8 @@ impl Procs {
     pub(super) fn exited(&mut self, cx: &mut Cx<'_>, node: NodeId, exited: &Exited) {
         let Some(rank) = self.mark_over(cx.facts, node, exited.proc) else { return };
         let Exited { proc, status, at, alive_at, asked, usage } = *exited;
-        if let Some(seat) = self.ranks.get_mut(rank.index()) {
-            seat.is_finished = status.is_success() && !asked;
+        if let Some(rank_proc) = self.ranks.get_mut(rank.index()) {
+            rank_proc.is_finished = status.is_success() && !asked;
         }
         // An agent that says otherwise must not make the interval empty.
         let here = (HostTime(alive_at.0.min(at.0)), at);
@@ -296,12 +303,12 @@ impl Procs {
 
     /// Records that a process cannot be ended: the wait for all processes leaves it out. Returns whether that is news.
     pub(super) fn mark_stuck(&mut self, cx: &mut Cx<'_>, node: NodeId, proc: ProcId) -> bool {
-        if self.seat(cx.facts, node, proc).is_none_or(|seat| seat.state == State::Stuck) {
+        if self.rank_proc(cx.facts, node, proc).is_none_or(|rank_proc| rank_proc.state == State::Stuck) {
             return false;
         }
         let Some(rank) = self.mark_over(cx.facts, node, proc) else { return false };
-        if let Some(seat) = self.ranks.get_mut(rank.index()) {
-            seat.state = State::Stuck;
+        if let Some(rank_proc) = self.ranks.get_mut(rank.index()) {
+            rank_proc.state = State::Stuck;
         }
         // Its agent waits for it, unless it hears that it need not.
         self.notify_if_all_over(cx);
@@ -310,7 +317,7 @@ impl Procs {
 
     /// The nodes with such processes.
     pub(super) fn stuck_nodes(&self, facts: &JobFacts) -> BTreeSet<NodeId> {
-        let stuck = self.ranks.with_ranks().filter(|(_, seat)| seat.state == State::Stuck);
+        let stuck = self.ranks.with_ranks().filter(|(_, rank_proc)| rank_proc.state == State::Stuck);
         stuck.filter_map(|(rank, _)| facts.placement().node_of(rank)).collect()
     }
 
@@ -352,34 +359,34 @@ impl Procs {
     /// The rank of a process, if it is the one of its rank, and of this node.
     fn current(&self, facts: &JobFacts, node: NodeId, proc: ProcId) -> Option<Rank> {
         let rank = facts.placement().rank_of(proc)?;
-        let seat = self.ranks.get(rank.index()).filter(|seat| seat.proc == proc);
-        seat.filter(|_| facts.placement().node_of(rank) == Some(node)).map(|_| rank)
+        let rank_proc = self.ranks.get(rank.index()).filter(|rank_proc| rank_proc.proc == proc);
+        rank_proc.filter(|_| facts.placement().node_of(rank) == Some(node)).map(|_| rank)
     }
 
-    fn seat(&self, facts: &JobFacts, node: NodeId, proc: ProcId) -> Option<&RankProc> {
+    fn rank_proc(&self, facts: &JobFacts, node: NodeId, proc: ProcId) -> Option<&RankProc> {
         self.ranks.get(self.current(facts, node, proc)?.index())
     }
 
     /// The rank of a process of this node that has ended.
     fn ended(&self, facts: &JobFacts, node: NodeId, proc: ProcId) -> Option<Rank> {
         let rank = facts.placement().rank_of(proc)?;
-        let seat = self.ranks.get(rank.index()).filter(|_| facts.placement().node_of(rank) == Some(node))?;
-        (proc < seat.proc || (seat.proc == proc && seat.state == State::Over)).then_some(rank)
+        let rank_proc = self.ranks.get(rank.index()).filter(|_| facts.placement().node_of(rank) == Some(node))?;
+        (proc < rank_proc.proc || (rank_proc.proc == proc && rank_proc.state == State::Over)).then_some(rank)
     }
 
     /// Marks a process as over. Returns its rank, unless it was over, or is none of this node.
     fn mark_over(&mut self, facts: &JobFacts, node: NodeId, proc: ProcId) -> Option<Rank> {
         let rank = self.current(facts, node, proc)?;
-        let seat = self.ranks.get_mut(rank.index())?;
-        match seat.state {
+        let rank_proc = self.ranks.get_mut(rank.index())?;
+        match rank_proc.state {
             State::Pending | State::Running => {}
             State::Stuck => {
-                seat.state = State::Over;
+                rank_proc.state = State::Over;
                 return Some(rank);
             }
             State::Over => return None,
         }
-        seat.state = State::Over;
+        rank_proc.state = State::Over;
         if let Some((open, over)) = self.nodes.get_mut(node.index()) {
             *open = open.saturating_sub(1);
             if *open == 0 && !*over {
@@ -392,8 +399,8 @@ impl Procs {
     /// A process that was asked for, and not heard to have started.
     pub(super) fn is_pending(&self, facts: &JobFacts, proc: ProcId) -> bool {
         let rank = facts.placement().rank_of(proc);
-        let seat = rank.and_then(|rank| self.ranks.get(rank.index())).filter(|seat| seat.proc == proc);
-        seat.is_some_and(|seat| seat.state == State::Pending)
+        let rank_proc = rank.and_then(|rank| self.ranks.get(rank.index())).filter(|rank_proc| rank_proc.proc == proc);
+        rank_proc.is_some_and(|rank_proc| rank_proc.state == State::Pending)
     }
 
     /// Whether this is the process of a rank of this node.

@@ -148,13 +148,13 @@ impl Keys for Placed<'_> {
     fn value(&self, source: &Source, who: Numbers) -> Option<Cow<'_, str>> {
         match source {
             Source::Host => {
-                let seat = self.placement.ranks.get(who.initial.index())?;
-                Some(Cow::Borrowed(self.placement.nodes.get(seat.node.index())?.host.name.as_str()))
+                let placed = self.placement.ranks.get(who.initial.index())?;
+                Some(Cow::Borrowed(self.placement.nodes.get(placed.node.index())?.host.name.as_str()))
             }
             Source::Env(name) => value(&self.spec.apps.first()?.base.env, name.as_bytes()).map(String::from_utf8_lossy),
             Source::Slice => {
-                let seat = self.placement.ranks.get(who.initial.index())?;
-                self.placement.slice(seat.node).map(Cow::Borrowed)
+                let placed = self.placement.ranks.get(who.initial.index())?;
+                self.placement.slice(placed.node).map(Cow::Borrowed)
             }
             Source::Rack | Source::Numa | Source::Script(_) => None,
         }

@@ -170,7 +170,7 @@ impl Worlds {
         request: &Request,
         group: &OsBytes,
     ) -> Vec<(AppIndex, AppSpec)> {
-        let app = asking.and_then(|rank| placement.ranks.get(rank.index())).map(|seat| seat.app);
+        let app = asking.and_then(|rank| placement.ranks.get(rank.index())).map(|placed| placed.app);
         let own = app.and_then(|app| self.programs.get(&app));
         let known = app.and_then(|app| self.spec.apps.get(app.index())).or_else(|| self.spec.apps.first());
         let Some(base) = own.or(known.map(|app| &app.base)) else { return Vec::new() };
@@ -319,7 +319,7 @@ impl Worlds {
     /// Whether a rank of the program that leads the job runs on a host; `None`: no program leads it.
     pub(super) fn lead_runs_on(&self, cx: &Cx<'_>, procs: &Procs, node: NodeId) -> Option<bool> {
         let (lead, placement) = (self.spec.lead?, cx.facts.placement());
-        let is_led = |rank: &Rank| placement.ranks.get(rank.index()).is_some_and(|seat| seat.app == lead);
+        let is_led = |rank: &Rank| placement.ranks.get(rank.index()).is_some_and(|placed| placed.app == lead);
         Some(placement.ranks_of(node).filter(is_led).any(|rank| procs.is_open(cx.facts, rank)))
     }
 
@@ -373,7 +373,7 @@ impl Worlds {
         if self.is_without(exit.node) || self.table.get(&world).is_some_and(is_excused) {
             return Meaning::Expected;
         }
-        let app = placement.ranks.get(exit.rank.index()).map(|seat| seat.app);
+        let app = placement.ranks.get(exit.rank.index()).map(|placed| placed.app);
         let Some(lead) = self.spec.lead else { return Meaning::Counts };
         if app != Some(lead) {
             return if exit.status.is_success() { Meaning::Counts } else { Meaning::Excused };

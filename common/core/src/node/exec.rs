@@ -19,7 +19,7 @@ use crate::template::filled;
 use crate::tpu::TpuHost;
 use crate::wire::frozen::client::client_round::Begin;
 use crate::wire::round::RoundMember;
-use crate::wire::to_node::{Delta, Rendezvous, Start, WorldSeat};
+use crate::wire::to_node::{Delta, Rendezvous, Start, WorldRank};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
@@ -91,16 +91,16 @@ impl Program {
             let kept = kept.map(|stem| in_group(stem, &self.base.role.world.group));
             Arc::new(kept.unwrap_or_else(|| error_stem(start, sandbox)))
         });
-        let seat = delta.seat;
+        let world_rank = delta.world_rank;
         let error_file = match kept {
-            true => ErrorFile::kept(Arc::clone(stem), seat.local_rank),
+            true => ErrorFile::kept(Arc::clone(stem), world_rank.local_rank),
             false => ErrorFile::new(Arc::clone(stem), delta.proc),
         };
         let path = error_file.path();
-        let ways = logs.map_or([Way::SHOWN; 2], |logs| logs.ways(seat.local_rank));
+        let ways = logs.map_or([Way::SHOWN; 2], |logs| logs.ways(world_rank.local_rank));
         let vars = self.variables(met, sandbox, &delta, &path, threads);
         Box::new(ExecSpec {
-            base: self.base_of(seat.local_rank),
+            base: self.base_of(world_rank.local_rank),
             shared,
             vars,
             delta,
@@ -111,7 +111,7 @@ impl Program {
             readers: readers(delta.stdin, ranks),
             memory: None,
             cpus,
-            has_session: !yields_to_others(start, met, sandbox, seat),
+            has_session: !yields_to_others(start, met, sandbox, world_rank),
             is_respawn: false,
         })
     }
@@ -125,16 +125,16 @@ impl Program {
         error_file: &[u8],
         threads: Option<u32>,
     ) -> OsStrings {
-        let Delta { local_rank, app_rank, seat, .. } = *delta;
+        let Delta { local_rank, app_rank, world_rank, .. } = *delta;
         let own = self.gpus_of(local_rank);
         let gpus = own.as_ref().map(|(names, list)| (*names, list.as_slice()));
         let slurm = met.rendezvous.slurm.is_some();
         let chips = tpu(met, sandbox).map(|host| host.rank(local_rank));
         let variables = RankVariables {
-            rank: seat.rank,
-            healthy: seat.rank,
-            initial: seat.rank,
-            local_rank: seat.local_rank,
+            rank: world_rank.rank,
+            healthy: world_rank.rank,
+            initial: world_rank.rank,
+            local_rank: world_rank.local_rank,
             app_rank,
             tied: self.base.role.world.tied,
             error_file,
@@ -193,9 +193,9 @@ impl Program {
             ..host(start, met, sandbox, first, &self.base)
         };
         let mut env = OfRound::new(&host, &self.base.pinned);
-        let mut begin = |(_, delta, seat): &(_, Delta, RoundMember)| {
+        let mut begin = |(_, delta, member): &(_, Delta, RoundMember)| {
             let Delta { rank: initial, local_rank, .. } = *delta;
-            let (rank, active) = (seat.rank?, seat.active);
+            let (rank, active) = (member.rank?, member.active);
             let of = RankVariables {
                 rank: active.unwrap_or(rank),
                 healthy: rank,
@@ -314,7 +314,7 @@ fn host<'a>(start: &'a Start, met: Met<'a>, sandbox: &'a Sandbox, delta: Delta, 
         app_size: delta.app_size,
         apps: base.role.apps,
         group: &base.role.world.group,
-        world: delta.seat.world,
+        world: delta.world_rank.world,
         master_addr: &rendezvous.addr,
         master_port: rendezvous.port.unwrap_or(sandbox.hello.master_port),
         agent_store: rendezvous.agent_store,
@@ -368,12 +368,12 @@ fn mpi<'a>(
 /// MPI that yields while it waits would then let its own session run only. That matters where ranks are more than processors. Other libraries
 /// sleep while they wait. Each of their ranks leads a session, because one session has the share of one rank on a busy host.
 /// A rank of another world has its own session, which is killed at the end of that world.
-fn yields_to_others(start: &Start, met: Met<'_>, sandbox: &Sandbox, seat: WorldSeat) -> bool {
+fn yields_to_others(start: &Start, met: Met<'_>, sandbox: &Sandbox, world_rank: WorldRank) -> bool {
     let is_crowded = mpi(met, sandbox, None).is_some_and(|mpi| mpi.is_crowded);
     start.settings.mpi.service() == MpiService::Yielding
         && is_crowded
         && !start.has_worlds
-        && seat.world == WorldId::new(0)
+        && world_rank.world == WorldId::new(0)
 }
 
 /// The part of this host in the slices of the job.

@@ -95,7 +95,7 @@ enum Notice {
     /// procs: SIGKILL is on its way to one of these.
     Killed(ProcId),
     /// rounds: a round begins for these processes.
-    Seated(Box<rounds::RoundStart>),
+    RoundBegins(Box<rounds::RoundStart>),
     /// rounds: a round has this rendezvous, and these ranks work here.
     RoundMeets(Box<RoundRendezvous>, RankSet),
     /// A change between two generations of ranks.
@@ -404,7 +404,7 @@ impl Parts {
                 self.leftovers.on_finish(cx);
             }
             Notice::Unheard => self.lost.on_unheard(cx),
-            Notice::Queue(deltas, last) if deltas.iter().any(|delta| delta.seat.world > WorldId::new(0)) => {
+            Notice::Queue(deltas, last) if deltas.iter().any(|delta| delta.world_rank.world > WorldId::new(0)) => {
                 self.procs.on_world_queue(cx, deltas, last);
             }
             Notice::Queue(deltas, last) => match self.rounds.on_queue(&deltas, last) {
@@ -414,8 +414,8 @@ impl Parts {
             Notice::Unable(proc, error) => self.not_spawned(cx, proc, *error),
             Notice::Unwanted(proc) => self.procs.on_unwanted(cx, proc),
             Notice::Killed(proc) => self.rounds.on_killed(cx.now, proc),
-            Notice::Seated(round_start) => self.procs.seat(cx, &round_start),
-            Notice::RoundMeets(place, seats) => self.serve.on_round(cx, &place, seats),
+            Notice::RoundBegins(round_start) => self.procs.begin_round(cx, &round_start),
+            Notice::RoundMeets(place, ranks) => self.serve.on_round(cx, &place, ranks),
             Notice::Violation => self.start.refuse(cx, NodeRefusal::Protocol),
             Notice::Send(send) => self.sends(cx, send),
             Notice::Warned(source) => self.warned(cx, source),

@@ -323,7 +323,7 @@ pub enum NodeAction {
         /// The number of the namespace: each generation and each round has another one.
         number: u32,
         /// Ranks of this host that share it; `None`: those that are started here.
-        seats: Option<RankSet>,
+        ranks: Option<RankSet>,
     },
     /// Hold the job's `TCPStore` there, before any rank is started, or for a round, in place of the one before; `Unserved` where that cannot be: nothing is started then.
     Serve {

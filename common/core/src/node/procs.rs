@@ -19,7 +19,7 @@ use crate::stream::mark;
 use crate::time::{HostTime, Mono};
 use crate::wire::capped::Capped;
 use crate::wire::frozen::client::client_round::{Dismissal, Heard};
-use crate::wire::to_node::{Delta, Rendezvous, Start, WorldSeat};
+use crate::wire::to_node::{Delta, Rendezvous, Start, WorldRank};
 use crate::wire::to_root::{Exited, STARTED_BATCH, SpawnError, Started, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -187,7 +187,7 @@ impl Procs {
             if (self.last && after.is_empty()) || self.table.contains_key(&delta.proc) {
                 return cx.notify(Notice::Violation);
             }
-            let Delta { app, seat: WorldSeat { world, .. }, .. } = delta;
+            let Delta { app, world_rank: WorldRank { world, .. }, .. } = delta;
             let proc = Proc { world, app, state: State::Queued, pid: 0, out_open: true, err_open: true };
             self.table.insert(delta.proc, proc);
             self.queue.push_back(delta);
@@ -271,7 +271,7 @@ impl Procs {
                 cx.notify(Notice::Unable(delta.proc, Box::new(error)));
                 continue;
             }
-            let rendezvous = self.worlds.rendezvous(delta.seat.world).unwrap_or(rendezvous);
+            let rendezvous = self.worlds.rendezvous(delta.world_rank.world).unwrap_or(rendezvous);
             let (by, ranks) = (self.by, self.local_size);
             let met = Met { rendezvous, by, local_size: rendezvous.ranks_here.unwrap_or(ranks), ranks };
             let mut exec = program.exec(start, met, sandbox, delta, cpus);
@@ -432,21 +432,21 @@ impl Procs {
         self.forget(id);
     }
 
-    /// Tells ranks of a round that begins; there is one program where there are rounds.
-    pub(super) fn seat(&self, cx: &mut Cx<'_>, round_start: &RoundStart) {
+    /// Sends the beginning of a round to its ranks. There is one program where there are rounds.
+    pub(super) fn begin_round(&self, cx: &mut Cx<'_>, round_start: &RoundStart) {
         let (Some(start), Some(rendezvous), Some(sandbox)) = (&self.start, &self.rendezvous, &self.sandbox) else {
             return;
         };
         let Some(program) = self.apps.values().next() else { return };
         let met = Met { rendezvous, by: self.by, local_size: self.local_size, ranks: self.local_size };
         let begins = program.begins(start, met, sandbox, round_start);
-        for ((session, delta, seat), begin) in round_start.who.iter().zip(begins) {
+        for ((session, delta, member), begin) in round_start.who.iter().zip(begins) {
             // Before the rank gets the message: its output from then on comes after the mark.
             if round_start.round > Round::new(0)
-                && round_start.marked.contains(seat.initial)
+                && round_start.marked.contains(member.initial)
                 && program.is_marked(start)
                 && let Some(line) =
-                    mark::line(rendezvous.restart, round_start.round, seat, round_start.place.active_world_size)
+                    mark::line(rendezvous.restart, round_start.round, member, round_start.place.active_world_size)
             {
                 cx.act(NodeAction::Mark { proc: delta.proc, line });
             }

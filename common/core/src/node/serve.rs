@@ -94,7 +94,7 @@ impl Serve {
         cx.act(NodeAction::OpenNamespace {
             here: rendezvous.node_index == 0,
             number: rendezvous.namespace,
-            seats: None,
+            ranks: None,
         });
         // The MPI machine asks that namespace for data of other hosts.
         if let (Some(host), Some(job)) = (&self.mpi, self.job) {
@@ -129,10 +129,10 @@ impl Serve {
     }
 
     /// A round begins. Where it meets as the one before, or as all have met at their start, nothing changes.
-    pub(super) fn on_round(&mut self, cx: &mut Cx<'_>, place: &RoundRendezvous, seats: RankSet) {
+    pub(super) fn on_round(&mut self, cx: &mut Cx<'_>, place: &RoundRendezvous, ranks: RankSet) {
         let Some(rendezvous) = &self.rendezvous else { return };
         if core::mem::replace(&mut self.namespace, place.namespace) != place.namespace {
-            cx.act(NodeAction::OpenNamespace { here: place.here, number: place.namespace, seats: Some(seats) });
+            cx.act(NodeAction::OpenNamespace { here: place.here, number: place.namespace, ranks: Some(ranks) });
         }
         if !rendezvous.agent_store {
             return;

@@ -20,7 +20,7 @@ use crate::spec::{Role, StdinPlan, Tier};
 use crate::time::Span;
 use crate::wire::capped::Capped;
 use crate::wire::codec;
-use crate::wire::to_node::{APP_PART, PortPlan, WorldSeat};
+use crate::wire::to_node::{APP_PART, PortPlan, WorldRank};
 use crate::wire::to_root::{Exited, Facts, Found, Hello, Leftover, SpawnError, SpawnStep, Usage};
 use NodeAction::{CloseStreams, Examine, Finish, Reap, Sweep};
 use alloc::string::{String, ToString};
@@ -86,7 +86,7 @@ fn spawn_of(procs: core::ops::Range<u32>, last: bool, local_size: u32) -> ToNode
         app_rank: n,
         app_size: 4,
         stdin: StdinPlan::Rank0.of(Rank::new(n)),
-        seat: WorldSeat::sole(Rank::new(n), LocalRank::new(n)),
+        world_rank: WorldRank::sole(Rank::new(n), LocalRank::new(n)),
     };
     ToNode::Spawn { procs: Capped::chunks(procs.map(delta)).pop().unwrap_or_default(), last, local_size }
 }
@@ -208,7 +208,7 @@ fn says_exit(rig: &Rig, n: u32, status: Status) -> NodeAction {
 const SWEEP: NodeAction = Sweep;
 /// Before it, after a success.
 const NAME_LEFT: NodeAction = NodeAction::NameLeft;
-const HERE: NodeAction = NodeAction::OpenNamespace { here: true, number: 0, seats: None };
+const HERE: NodeAction = NodeAction::OpenNamespace { here: true, number: 0, ranks: None };
 
 #[test]
 fn a_rank_lives_from_the_first_message_to_the_last() {

@@ -26,10 +26,10 @@ impl Placement {
                 node.ranks = 0;
             }
         }
-        let stays = |seat: &&RankPlacement| nodes.get(seat.node.index()).is_some_and(|node| node.ranks > 0);
+        let stays = |placed: &&RankPlacement| nodes.get(placed.node.index()).is_some_and(|node| node.ranks > 0);
         let processes = self.processes.renumbered();
         let ranks: ByRank<RankPlacement> = self.ranks.iter().filter(stays).copied().collect();
-        let programs = |ranks: &ByRank<RankPlacement>| ranks.iter().map(|seat| seat.app).collect::<BTreeSet<_>>();
+        let programs = |ranks: &ByRank<RankPlacement>| ranks.iter().map(|placed| placed.app).collect::<BTreeSet<_>>();
         let has_all = programs(&ranks) == programs(&self.ranks);
         has_all.then_some(Self {
             nodes,
@@ -51,8 +51,8 @@ impl Placement {
             node.ranks = if taken.contains(&id) { node.ranks } else { 0 };
         }
         let of_host = |node: &NodeId| own.get(node.index()).into_iter().flatten();
-        let seats = hosts.iter().flat_map(of_host).filter_map(|rank| self.ranks.get(rank.index()).copied());
-        let (ranks, processes) = (seats.collect(), self.processes.renumbered());
+        let placements = hosts.iter().flat_map(of_host).filter_map(|rank| self.ranks.get(rank.index()).copied());
+        let (ranks, processes) = (placements.collect(), self.processes.renumbered());
         let order = hosts.to_vec();
         Self { nodes, ranks, notes: self.notes.clone(), processes, order, worlds: self.worlds.clone() }
     }
@@ -68,8 +68,8 @@ impl Placement {
     #[must_use]
     pub fn by_node(&self) -> Vec<Vec<Rank>> {
         let mut ranks: Vec<Vec<Rank>> = self.nodes.iter().map(|node| Vec::with_capacity(node.ranks as usize)).collect();
-        for (rank, seat) in self.ranks.with_ranks() {
-            if let Some(own) = ranks.get_mut(seat.node.index()) {
+        for (rank, placed) in self.ranks.with_ranks() {
+            if let Some(own) = ranks.get_mut(placed.node.index()) {
                 own.push(rank);
             }
         }
@@ -79,7 +79,7 @@ impl Placement {
     /// The ranks of a program: programs stand in their order.
     #[must_use]
     pub fn share(&self, app: AppIndex) -> Share {
-        let own = self.ranks.between(|seat| seat.app < app, |seat| seat.app > app);
+        let own = self.ranks.between(|placed| placed.app < app, |placed| placed.app > app);
         let first = own.first().map_or(Rank::new(0), |(rank, _)| *rank);
         Share { first, size: u32::try_from(own.len()).unwrap_or(u32::MAX) }
     }
@@ -88,8 +88,8 @@ impl Placement {
     #[must_use]
     pub fn heads(&self, missing: usize) -> BTreeSet<NodeId> {
         let mut heads = BTreeSet::new();
-        for seat in &self.ranks {
-            heads.insert(seat.node);
+        for placed in &self.ranks {
+            heads.insert(placed.node);
             if heads.len() > missing {
                 break;
             }

@@ -44,21 +44,21 @@ impl Placement {
     /// The numbers that ranks have on each host: found once for all that move.
     fn taken(&self) -> Taken {
         let mut taken = Taken::new();
-        for seat in &self.ranks {
-            taken.entry(seat.node).or_default().insert(seat.local_rank);
+        for placed in &self.ranks {
+            taken.entry(placed.node).or_default().insert(placed.local_rank);
         }
         taken
     }
 
     /// A rank is on another host from now on: there it is the first number that no other has.
     fn move_rank(&mut self, rank: Rank, node: NodeId, taken: &mut Taken) {
-        let Some(seat) = self.ranks.get_mut(rank.index()).filter(|seat| seat.node != node) else { return };
+        let Some(placed) = self.ranks.get_mut(rank.index()).filter(|placed| placed.node != node) else { return };
         let there = taken.entry(node).or_default();
         let local_rank = (0..).map(LocalRank::new).find(|local| !there.contains(local)).unwrap_or(LocalRank::new(0));
         there.insert(local_rank);
-        let RankPlacement { node: before, app, local_rank: number } = *seat;
+        let RankPlacement { node: before, app, local_rank: number } = *placed;
         taken.entry(before).or_default().remove(&number);
-        *seat = RankPlacement { node, local_rank, app };
+        *placed = RankPlacement { node, local_rank, app };
         if rank == Rank::new(0) {
             self.processes.moves_from(before);
         }
@@ -86,7 +86,7 @@ mod tests {
             slots,
             ..Node::of(Host::named(&format!("node{n}")), ranks)
         };
-        let seats = |(&(_, ranks), n): (&(u32, u32), u32)| {
+        let placements = |(&(_, ranks), n): (&(u32, u32), u32)| {
             (0..ranks).map(move |local| RankPlacement {
                 node: NodeId::new(n),
                 local_rank: LocalRank::new(local),
@@ -95,7 +95,7 @@ mod tests {
         };
         Placement {
             nodes: hosts.iter().zip(0..).map(node).collect(),
-            ranks: hosts.iter().zip(0..).flat_map(seats).collect(),
+            ranks: hosts.iter().zip(0..).flat_map(placements).collect(),
             notes: vec![],
             processes: Processes::default(),
             order: vec![],

@@ -307,13 +307,13 @@ impl Placement {
     pub fn here(name: &str, apps: impl IntoIterator<Item = u32>) -> Self {
         let apps = apps.into_iter().zip((0..).map(AppIndex::new));
         let of_app = apps.flat_map(|(procs, app)| (0..procs).map(move |_| app));
-        let seat = |(app, n)| RankPlacement { node: NodeId::new(0), local_rank: LocalRank::new(n), app };
-        let seats: Vec<RankPlacement> = of_app.zip(0..).map(seat).collect();
-        let ranks = u32::try_from(seats.len()).unwrap_or(u32::MAX);
+        let placed = |(app, n)| RankPlacement { node: NodeId::new(0), local_rank: LocalRank::new(n), app };
+        let placements: Vec<RankPlacement> = of_app.zip(0..).map(placed).collect();
+        let ranks = u32::try_from(placements.len()).unwrap_or(u32::MAX);
         Self {
             nodes: vec![Node { local: true, ..Node::of(Host::named(name), ranks) }],
-            processes: Processes::of_ranks(seats.len()),
-            ranks: seats.into(),
+            processes: Processes::of_ranks(placements.len()),
+            ranks: placements.into(),
             notes: Vec::new(),
             order: Vec::new(),
             worlds: Worlds::default(),
@@ -336,7 +336,7 @@ impl Placement {
     /// The ranks of a program.
     #[must_use]
     pub fn procs(&self, app: AppIndex) -> u32 {
-        let own = self.ranks.iter().filter(|seat| seat.app == app).count();
+        let own = self.ranks.iter().filter(|placed| placed.app == app).count();
         u32::try_from(own).unwrap_or(u32::MAX)
     }
 
@@ -354,34 +354,34 @@ impl Placement {
 pub fn place(request: &Request) -> Result<Placement, PlaceError> {
     let mut hosts = Hosts::of(request)?;
     let mut notes = Vec::new();
-    let mut seats: Vec<(usize, LocalRank, AppIndex)> = Vec::new();
+    let mut placements: Vec<(usize, LocalRank, AppIndex)> = Vec::new();
     let mut listed = request.layout.listed.as_deref();
     for (app, index) in request.apps.iter().zip((0..).map(AppIndex::new)) {
         let rank_by = ranking::of(request, app)?;
         if let Some(base) = app.share {
-            let shared = worlds::shared(&seats, base, app, index)?;
-            seats.extend(shared);
+            let shared = worlds::shared(&placements, base, app, index)?;
+            placements.extend(shared);
             continue;
         }
         if let Some(rest) = listed {
             let (own, others) = ranking::listed(app, index, rest)?;
             listed = Some(others);
-            seats.extend(
+            placements.extend(
                 hosts.take_listed(own, app, &request.here)?.into_iter().map(|(host, rank)| (host, rank, index)),
             );
             continue;
         }
         let counts = mapping::counts(request, &hosts, app, index, &mut notes)?;
-        if u64::from(MOST_RANKS) < seats.len() as u64 + counts.iter().map(|(_, n)| u64::from(*n)).sum::<u64>() {
+        if u64::from(MOST_RANKS) < placements.len() as u64 + counts.iter().map(|(_, n)| u64::from(*n)).sum::<u64>() {
             return Err(PlaceError::TooMany);
         }
         let mapped = hosts.mapped(&counts, &request.layout);
         hosts.take(&counts, app);
-        seats.extend(ranking::numbered(&mapped, rank_by).into_iter().map(|(host, rank)| (host, rank, index)));
+        placements.extend(ranking::numbered(&mapped, rank_by).into_iter().map(|(host, rank)| (host, rank, index)));
     }
     let used = hosts.nodes(request.keeps_hosts);
     if let Some(nodes) = request.nnodes.filter(|nodes| used.len() < nodes.min as usize) {
-        let ranks = u32::try_from(seats.len()).unwrap_or(u32::MAX);
+        let ranks = u32::try_from(placements.len()).unwrap_or(u32::MAX);
         return Err(PlaceError::TooFewRanks { wanted: nodes.min, ranks });
     }
     if let Some(wanted) = request.min_hosts.filter(|wanted| used.len() < *wanted as usize) {
@@ -394,23 +394,23 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
         let (ranks, slots, processors) = (*ranks, *slots, *processors);
         return Err(PlaceError::Strict { host: host.clone(), ranks, slots, processors });
     }
-    let processes = Processes::of_ranks(seats.len());
-    let ranks: ByRank<RankPlacement> = settle(&seats, &used).into();
+    let processes = Processes::of_ranks(placements.len());
+    let ranks: ByRank<RankPlacement> = settle(&placements, &used).into();
     let mut nodes: Vec<Node> = used.into_iter().map(|(_, node)| node).collect();
     // Ranks that share slots are ranks of the host as well.
-    for (seat, (_, _, app)) in ranks.iter().zip(&seats) {
+    for (placed, (_, _, app)) in ranks.iter().zip(&placements) {
         let is_shared = request.apps.get(app.index()).is_some_and(|app| app.share.is_some());
-        nodes.get_mut(seat.node.index()).filter(|_| is_shared).into_iter().for_each(Node::add_rank);
+        nodes.get_mut(placed.node.index()).filter(|_| is_shared).into_iter().for_each(Node::add_rank);
     }
     Ok(Placement { ranks, nodes, notes, processes, order: Vec::new(), worlds: Worlds::default() })
 }
 
 /// Numbers the hosts that are used.
-fn settle(seats: &[(usize, LocalRank, AppIndex)], used: &[(usize, Node)]) -> Vec<RankPlacement> {
+fn settle(placements: &[(usize, LocalRank, AppIndex)], used: &[(usize, Node)]) -> Vec<RankPlacement> {
     let nodes: BTreeMap<usize, NodeId> =
         used.iter().zip((0..).map(NodeId::new)).map(|((host, _), node)| (*host, node)).collect();
-    let seat = |(host, local_rank, app): &(usize, LocalRank, AppIndex)| {
+    let placed = |(host, local_rank, app): &(usize, LocalRank, AppIndex)| {
         Some(RankPlacement { node: *nodes.get(host)?, local_rank: *local_rank, app: *app })
     };
-    seats.iter().filter_map(seat).collect()
+    placements.iter().filter_map(placed).collect()
 }

@@ -45,9 +45,9 @@ impl Placement {
         for (node, id) in self.nodes.iter().zip((0..).map(NodeId::new)) {
             loads.insert(id, Load { slots: node.slots, taken: BTreeSet::new() });
         }
-        for (rank, seat) in self.ranks.with_ranks() {
-            if let Some(load) = loads.get_mut(&seat.node).filter(|_| lives(rank)) {
-                load.taken.insert(seat.local_rank);
+        for (rank, placed) in self.ranks.with_ranks() {
+            if let Some(load) = loads.get_mut(&placed.node).filter(|_| lives(rank)) {
+                load.taken.insert(placed.local_rank);
             }
         }
         let mut is_crowded = false;
@@ -58,7 +58,7 @@ impl Placement {
                 let least = || nodes.iter().min_by_key(|node| loads.get(node).map_or(u64::MAX, weight));
                 let Some(node) = free.or_else(least).copied() else { continue };
                 let local_rank = loads.get_mut(&node).map_or(LocalRank::new(0), Load::take);
-                self.add_seat(RankPlacement { node, local_rank, app: *app });
+                self.add_rank(RankPlacement { node, local_rank, app: *app });
             }
         }
         is_crowded
@@ -67,19 +67,19 @@ impl Placement {
     /// Adds ranks of a program on the places of these.
     pub fn add_sharing(&mut self, app: AppIndex, base: &[Rank]) {
         for rank in base {
-            if let Some(seat) = self.ranks.get(rank.index()).copied() {
-                self.add_seat(RankPlacement { app, ..seat });
+            if let Some(placed) = self.ranks.get(rank.index()).copied() {
+                self.add_rank(RankPlacement { app, ..placed });
             }
         }
     }
 
-    fn add_seat(&mut self, seat: RankPlacement) {
-        self.ranks.push(seat);
-        if let Some(node) = self.nodes.get_mut(seat.node.index()) {
+    fn add_rank(&mut self, placed: RankPlacement) {
+        self.ranks.push(placed);
+        if let Some(node) = self.nodes.get_mut(placed.node.index()) {
             node.ranks = node.ranks.saturating_add(1);
         }
-        if !self.order.is_empty() && !self.order.contains(&seat.node) {
-            self.order.push(seat.node);
+        if !self.order.is_empty() && !self.order.contains(&placed.node) {
+            self.order.push(placed.node);
         }
     }
 }
@@ -102,10 +102,10 @@ mod tests {
             slots: *slots,
             ..Node::of(Host::named(&alloc::format!("node{at}")), if at == 0 { ranks } else { 0 })
         };
-        let seat = |n| RankPlacement { node: NodeId::new(0), local_rank: LocalRank::new(n), app: AppIndex::new(0) };
+        let placed = |n| RankPlacement { node: NodeId::new(0), local_rank: LocalRank::new(n), app: AppIndex::new(0) };
         Placement {
             nodes: slots.iter().zip(0..).map(node).collect(),
-            ranks: (0..ranks).map(seat).collect(),
+            ranks: (0..ranks).map(placed).collect(),
             notes: vec![],
             processes: Processes::default(),
             order: vec![],
@@ -117,8 +117,8 @@ mod tests {
         let nodes = (0..).map(NodeId::new).take(placement.nodes.len()).collect();
         let before = placement.ranks.len();
         let is_crowded = placement.add_ranks(&[NewRanks { app: AppIndex::new(1), ranks, nodes }], lives);
-        let seats = placement.ranks.iter().skip(before).map(|seat| (seat.node.get(), seat.local_rank.get()));
-        (is_crowded, seats.collect())
+        let placements = placement.ranks.iter().skip(before).map(|placed| (placed.node.get(), placed.local_rank.get()));
+        (is_crowded, placements.collect())
     }
 
     #[test]

@@ -77,14 +77,14 @@ impl Placement {
     /// The host on which this generation's rank 0 was started: its standard input goes there, and there the others find it.
     #[must_use]
     pub fn head(&self) -> NodeId {
-        let first = || self.ranks.first().map_or(NodeId::new(0), |seat| seat.node);
+        let first = || self.ranks.first().map_or(NodeId::new(0), |placed| placed.node);
         self.processes.head.unwrap_or_else(first)
     }
 
     /// Where a rank runs.
     #[must_use]
     pub fn node_of(&self, rank: Rank) -> Option<NodeId> {
-        self.ranks.get(rank.index()).map(|seat| seat.node)
+        self.ranks.get(rank.index()).map(|placed| placed.node)
     }
 
     /// The rank that a process plays.
@@ -95,7 +95,7 @@ impl Placement {
 
     /// The ranks of a host.
     pub fn ranks_of(&self, node: NodeId) -> impl Iterator<Item = Rank> + '_ {
-        self.ranks.with_ranks().filter(move |(_, seat)| seat.node == node).map(|(rank, _)| rank)
+        self.ranks.with_ranks().filter(move |(_, placed)| placed.node == node).map(|(rank, _)| rank)
     }
 
     /// How many ranks there are.

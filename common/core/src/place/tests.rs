@@ -43,7 +43,7 @@ fn shown(request: &Request) -> String {
         Err(error) => return format!("{error} ({})", error.hint().unwrap_or_default()),
     };
     let of = |(node, index): (&Node, u32)| {
-        let own = placement.ranks.iter().zip(0u32..).filter(|(seat, _)| seat.node == NodeId::new(index));
+        let own = placement.ranks.iter().zip(0u32..).filter(|(placed, _)| placed.node == NodeId::new(index));
         let ranks: Vec<String> = own.map(|(_, rank)| format!(" {rank}")).collect();
         assert_eq!(ranks.len(), node.ranks as usize);
         format!("{}{}", node.host, ranks.concat())
@@ -225,9 +225,9 @@ fn programs_share_hosts() {
     );
     assert_eq!(of(vec![app(6, "a:2"), app(4, "a:2;b:2")]), "a 0 1 2 3 4 5 | b 6 7 8 9", "a is loaded already");
     let placement = place(&request(vec![app(2, "a:2;b:2"), app(3, "")])).unwrap();
-    let seats: Vec<(u32, u32, u32)> =
+    let placements: Vec<(u32, u32, u32)> =
         placement.ranks.iter().map(|s| (s.node.get(), s.local_rank.get(), s.app.get())).collect();
-    assert_eq!(seats, [(0, 0, 0), (0, 1, 0), (0, 2, 1), (1, 0, 1), (1, 1, 1)]);
+    assert_eq!(placements, [(0, 0, 0), (0, 1, 0), (0, 2, 1), (1, 0, 1), (1, 1, 1)]);
     assert_eq!([0, 1].map(|n| placement.procs(AppIndex::new(n))), [2, 3]);
 }
 
@@ -273,27 +273,27 @@ proptest! {
         let nnodes = nnodes.map(|(min, more)| Nodes { min, max: min + more });
         let request = Request { map_by: by(by_node.0), rank_by: by_node.1.map(rank_by), nnodes, ..request(apps) };
         let Ok(placement) = place(&request) else { return Ok(()) };
-        let Placement { nodes, ranks: seats, .. } = &placement;
-        prop_assert!(!seats.is_empty() && seats.iter().is_sorted_by_key(|seat| seat.app));
-        prop_assert_eq!(seats[0].local_rank, LocalRank::new(0));
+        let Placement { nodes, ranks: placements, .. } = &placement;
+        prop_assert!(!placements.is_empty() && placements.iter().is_sorted_by_key(|placed| placed.app));
+        prop_assert_eq!(placements[0].local_rank, LocalRank::new(0));
         for (node, id) in nodes.iter().zip((0..).map(NodeId::new)) {
-            let local: Vec<u32> = seats.iter().filter(|s| s.node == id).map(|s| s.local_rank.get()).collect();
+            let local: Vec<u32> = placements.iter().filter(|s| s.node == id).map(|s| s.local_rank.get()).collect();
             prop_assert_eq!(&local, &(0..node.ranks).collect::<Vec<_>>());
             prop_assert!(node.ranks > 0);
         }
-        prop_assert_eq!(nodes.iter().map(|node| node.ranks as usize).sum::<usize>(), seats.len());
+        prop_assert_eq!(nodes.iter().map(|node| node.ranks as usize).sum::<usize>(), placements.len());
         if let Some(Nodes { min, max }) = nnodes {
             prop_assert!((min..=max).contains(&u32::try_from(nodes.len()).unwrap()));
         }
         for (app, index) in request.apps.iter().zip((0..).map(AppIndex::new)) {
-            let own: Vec<&RankPlacement> = seats.iter().filter(|seat| seat.app == index).collect();
+            let own: Vec<&RankPlacement> = placements.iter().filter(|placed| placed.app == index).collect();
             prop_assert!(!own.is_empty());
             if let Some(n) = app.n {
                 prop_assert_eq!(own.len(), n as usize);
             }
             let hosts: BTreeSet<&str> = app.hosts.iter().map(|e| e.host.name.as_str()).collect();
             for (node, id) in nodes.iter().zip((0..).map(NodeId::new)) {
-                let here = own.iter().filter(|seat| seat.node == id).count();
+                let here = own.iter().filter(|placed| placed.node == id).count();
                 prop_assert!(here == 0 || hosts.is_empty() || hosts.contains(node.host.name.as_str()));
                 if let Some(ppn) = app.ppn {
                     prop_assert!(here <= ppn as usize);
@@ -317,26 +317,26 @@ proptest! {
         let map_by = if by_node { By::Node } else { By::Slot };
         let Ok(whole) = place(&Request { map_by, ..request(apps) }) else { return Ok(()) };
         let gone: Vec<NodeId> = gone.into_iter().map(NodeId::new).collect();
-        let stays = |seat: &&RankPlacement| !gone.contains(&seat.node);
-        let seats: ByRank<RankPlacement> = whole.ranks.iter().filter(stays).copied().collect();
-        let programs = |seats: &ByRank<RankPlacement>| seats.iter().map(|seat| seat.app).collect::<BTreeSet<_>>();
+        let stays = |placed: &&RankPlacement| !gone.contains(&placed.node);
+        let placements: ByRank<RankPlacement> = whole.ranks.iter().filter(stays).copied().collect();
+        let programs = |placements: &ByRank<RankPlacement>| placements.iter().map(|placed| placed.app).collect::<BTreeSet<_>>();
         let fewer = whole.without(&gone);
-        prop_assert_eq!(fewer.is_some(), programs(&seats) == programs(&whole.ranks));
+        prop_assert_eq!(fewer.is_some(), programs(&placements) == programs(&whole.ranks));
         let Some(fewer) = fewer else { return Ok(()) };
-        prop_assert_eq!(&fewer.ranks, &seats, "in the same order, each where it was");
+        prop_assert_eq!(&fewer.ranks, &placements, "in the same order, each where it was");
         for (id, (node, before)) in (0..).map(NodeId::new).zip(fewer.nodes.iter().zip(&whole.nodes)) {
             prop_assert_eq!(node.ranks, if gone.contains(&id) { 0 } else { before.ranks });
             prop_assert_eq!(fewer.used().any(|used| used == id), node.ranks > 0);
         }
         // Each rank is one of its program, and all of them are counted.
-        for app in seats.iter().map(|seat| seat.app).collect::<BTreeSet<_>>() {
+        for app in placements.iter().map(|placed| placed.app).collect::<BTreeSet<_>>() {
             let share = fewer.share(app);
             let first = share.first.index();
-            let mut own = seats.iter().skip(first).take(share.size as usize);
-            prop_assert!(own.all(|seat| seat.app == app) && fewer.procs(app) == share.size);
+            let mut own = placements.iter().skip(first).take(share.size as usize);
+            prop_assert!(own.all(|placed| placed.app == app) && fewer.procs(app) == share.size);
         }
         let missing = gone.iter().filter(|node| node.index() < whole.nodes.len()).collect::<BTreeSet<_>>().len();
-        prop_assert!(whole.heads(missing).contains(&seats[0].node), "it was asked to choose a port");
+        prop_assert!(whole.heads(missing).contains(&placements[0].node), "it was asked to choose a port");
         prop_assert!(whole.heads(missing).len() <= missing + 1);
     }
 

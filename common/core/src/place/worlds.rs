@@ -159,7 +159,7 @@ impl Placement {
     /// The world of a rank.
     #[must_use]
     pub fn world_of(&self, rank: Rank) -> WorldId {
-        let app = self.ranks.get(rank.index()).map(|seat| seat.app);
+        let app = self.ranks.get(rank.index()).map(|placed| placed.app);
         app.map_or(WorldId::new(0), |app| self.worlds.of_app(app))
     }
 
@@ -176,7 +176,7 @@ impl Placement {
 
     /// The ranks of a world, in their order.
     pub fn members(&self, world: WorldId) -> impl Iterator<Item = Rank> + '_ {
-        let own = self.ranks.with_ranks().filter(move |(_, seat)| self.worlds.of_app(seat.app) == world);
+        let own = self.ranks.with_ranks().filter(move |(_, placed)| self.worlds.of_app(placed.app) == world);
         own.map(|(rank, _)| rank)
     }
 
@@ -185,7 +185,7 @@ impl Placement {
         let Self { ranks, worlds: Worlds { by_app, programs, all, .. }, processes, .. } = self;
         let is_one = |app| by_app.get(&app).is_some_and(|world| worlds.contains(world));
         let gone: BTreeSet<Rank> =
-            ranks.with_ranks().filter(|(_, seat)| is_one(seat.app)).map(|(rank, _)| rank).collect();
+            ranks.with_ranks().filter(|(_, placed)| is_one(placed.app)).map(|(rank, _)| rank).collect();
         ranks.remove(|rank| gone.contains(&rank));
         processes.forget(&gone);
         by_app.retain(|_, world| !worlds.contains(world));
@@ -213,12 +213,12 @@ impl Placement {
         nodes.iter_mut().for_each(|node| node.ranks = 0);
         let mut ranks = ByRank::default();
         for rank in self.members(world) {
-            let Some(mut seat) = self.ranks.get(rank.index()).copied() else { continue };
-            if let Some(node) = nodes.get_mut(seat.node.index()) {
-                seat.local_rank = LocalRank::new(node.ranks);
+            let Some(mut placed) = self.ranks.get(rank.index()).copied() else { continue };
+            if let Some(node) = nodes.get_mut(placed.node.index()) {
+                placed.local_rank = LocalRank::new(node.ranks);
                 node.add_rank();
             }
-            ranks.push(seat);
+            ranks.push(placed);
         }
         // Which process of rank 0 came first is a question of jobs with one world.
         let (processes, worlds) = (Processes::default(), Worlds::default());
@@ -228,20 +228,20 @@ impl Placement {
     /// The number of slots of a host that ranks sit on: ranks that share a slot count once.
     #[must_use]
     pub fn slots_used(&self, node: NodeId) -> u32 {
-        let own = self.ranks.iter().filter(|seat| seat.node == node);
-        own.map(|seat| seat.local_rank.get().saturating_add(1)).max().unwrap_or(0)
+        let own = self.ranks.iter().filter(|placed| placed.node == node);
+        own.map(|placed| placed.local_rank.get().saturating_add(1)).max().unwrap_or(0)
     }
 }
 
-/// The seats of a program on those of another: its ranks sit there in the same order.
+/// The placements of a program on those of another: its ranks run there in the same order.
 pub(super) fn shared(
-    seats: &[(usize, LocalRank, AppIndex)],
+    placements: &[(usize, LocalRank, AppIndex)],
     base: AppIndex,
     app: &AppRequest,
     index: AppIndex,
 ) -> Result<Vec<(usize, LocalRank, AppIndex)>, PlaceError> {
     let own: Vec<(usize, LocalRank)> =
-        seats.iter().filter(|(_, _, app)| *app == base).map(|(host, local, _)| (*host, *local)).collect();
+        placements.iter().filter(|(_, _, app)| *app == base).map(|(host, local, _)| (*host, *local)).collect();
     let has = u32::try_from(own.len()).unwrap_or(u32::MAX);
     let n = app.n.unwrap_or(has);
     if n > has {
@@ -285,7 +285,7 @@ mod tests {
         let placement = placed(["", "gen", "", "policy"]);
         let only = placement.only(WorldId::new(1));
         assert_eq!((only.world_size(), only.nodes[0].ranks), (2, 2));
-        assert_eq!(only.ranks.iter().map(|seat| seat.local_rank.get()).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(only.ranks.iter().map(|placed| placed.local_rank.get()).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(only.ranks[0].app, AppIndex::new(1));
         let all = Placement::here("here", [3]);
         assert_eq!(*all.only(WorldId::new(0)), all);
@@ -303,11 +303,11 @@ mod tests {
     #[test]
     fn number_in_a_world_does_not_depend_on_programs_that_are_forgotten() {
         let mut placement = Placement::here("here", [2, 1]);
-        let seat = placement.ranks[0];
+        let placed = placement.ranks[0];
         let mut spawn = |group: &str, apps: [u32; 3]| {
-            let seats = apps.map(|app| RankPlacement { app: AppIndex::new(app), ..seat });
-            let apps = BTreeSet::from(seats.map(|seat| seat.app));
-            placement.ranks.extend(seats);
+            let placements = apps.map(|app| RankPlacement { app: AppIndex::new(app), ..placed });
+            let apps = BTreeSet::from(placements.map(|placed| placed.app));
+            placement.ranks.extend(placements);
             placement.worlds.spawn(World::named(group.into()), apps)
         };
         let (old, last) = (spawn("old", [2, 2, 2]), u32::MAX - 1);
@@ -321,13 +321,13 @@ mod tests {
     #[test]
     fn shared_ranks_sit_on_the_first_slots() {
         let app = AppIndex::new;
-        let seats =
+        let placements =
             vec![(0, LocalRank::new(0), app(0)), (0, LocalRank::new(1), app(1)), (1, LocalRank::new(0), app(1))];
         let request = |n| AppRequest { n, share: Some(app(1)), ..AppRequest::default() };
-        let all = shared(&seats, app(1), &request(None), app(2)).unwrap();
+        let all = shared(&placements, app(1), &request(None), app(2)).unwrap();
         assert_eq!(all, [(0, LocalRank::new(1), app(2)), (1, LocalRank::new(0), app(2))]);
-        assert_eq!(shared(&seats, app(1), &request(Some(1)), app(2)).unwrap().len(), 1);
-        let refused = shared(&seats, app(1), &request(Some(3)), app(2)).unwrap_err();
+        assert_eq!(shared(&placements, app(1), &request(Some(1)), app(2)).unwrap().len(), 1);
+        let refused = shared(&placements, app(1), &request(Some(3)), app(2)).unwrap_err();
         assert_eq!(refused, PlaceError::Share { app: app(2), n: 3, has: 2 });
     }
 }

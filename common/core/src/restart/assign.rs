@@ -299,7 +299,7 @@ impl Restart {
         self.unreturned = rendezvous.index.len();
         let round = self.round;
         for (node, host) in self.membership.hosts.iter_mut() {
-            let (mut seats, mut active) = (Vec::with_capacity(host.ranks.len()), 0);
+            let (mut members, mut active) = (Vec::with_capacity(host.ranks.len()), 0);
             for initial in &host.ranks {
                 let world_member = self.world.members().get(initial.index()).copied().unwrap_or_default();
                 let Some(member) = self.membership.members.get_mut(initial.index()) else { continue };
@@ -309,7 +309,7 @@ impl Restart {
                         active += u32::from(world_member.active_rank.is_some());
                         member.state =
                             if world_member.rank.is_some() { MemberState::Active } else { MemberState::Left };
-                        seats.push(seat(*initial, world_member));
+                        members.push(round_member(*initial, world_member));
                     }
                     // All continue as before.
                     MemberState::Failed { .. } if world_member.rank.is_some() => {}
@@ -329,10 +329,10 @@ impl Restart {
             }
             let here = Some(*node) == holder;
             let place = RoundRendezvous { here, node_index: rendezvous.index.get(node).copied(), ..place.clone() };
-            let mut parts = Capped::<_, BATCH>::chunks(seats);
+            let mut parts = Capped::<_, BATCH>::chunks(members);
             let end = parts.pop().unwrap_or_default();
-            for (seats, last) in parts.into_iter().map(|part| (part, false)).chain([(end, true)]) {
-                let msg = RoundDown::Begin { round, place: place.clone(), seats, last };
+            for (members, last) in parts.into_iter().map(|part| (part, false)).chain([(end, true)]) {
+                let msg = RoundDown::Begin { round, place: place.clone(), members, last };
                 self.out.push_back(RestartAction::Send { node: *node, msg });
             }
         }
@@ -413,7 +413,7 @@ impl Restart {
     }
 }
 
-fn seat(initial: Rank, world_member: WorldMember) -> RoundMember {
+fn round_member(initial: Rank, world_member: WorldMember) -> RoundMember {
     RoundMember {
         initial,
         rank: world_member.rank,

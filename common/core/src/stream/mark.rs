@@ -14,9 +14,9 @@ use memchr::memchr;
 
 /// The line that says where a rank is from here on; `None`: it takes no part any more.
 #[must_use]
-pub fn line(generation: u32, round: Round, seat: &RoundMember, working: u32) -> Option<Box<[u8]>> {
-    let (initial, place) = (seat.initial, |active: Rank| format!("rank {active} of {working}"));
-    let is = match (seat.rank, seat.active) {
+pub fn line(generation: u32, round: Round, member: &RoundMember, working: u32) -> Option<Box<[u8]>> {
+    let (initial, place) = (member.initial, |active: Rank| format!("rank {active} of {working}"));
+    let is = match (member.rank, member.active) {
         (None, _) => return None,
         (Some(_), Some(active)) => place(active),
         (Some(_), None) => "in reserve".into(),
@@ -108,9 +108,9 @@ mod tests {
     #[test]
     fn a_line_says_who_it_is_in_which_round() {
         assert_eq!(&*mark(4), b"--- g0 r4: rank 2 is rank 1 of 3 ---\n");
-        let seat = RoundMember { initial: Rank::new(7), rank: Some(Rank::new(3)), active: None };
-        assert_eq!(&*line(2, Round::new(1), &seat, 3).unwrap(), b"--- g2 r1: rank 7 is in reserve ---\n");
-        assert_eq!(line(0, Round::new(1), &RoundMember { rank: None, ..seat }, 3), None, "it is sent home");
+        let member = RoundMember { initial: Rank::new(7), rank: Some(Rank::new(3)), active: None };
+        assert_eq!(&*line(2, Round::new(1), &member, 3).unwrap(), b"--- g2 r1: rank 7 is in reserve ---\n");
+        assert_eq!(line(0, Round::new(1), &RoundMember { rank: None, ..member }, 3), None, "it is sent home");
     }
 
     #[test]

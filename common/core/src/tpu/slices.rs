@@ -160,17 +160,18 @@ pub fn plan(hosts: &[SliceHost<'_>], allow_partial: bool) -> Result<Vec<(NodeId,
     let local: OsBytes = LOCALHOST.into();
     let coordinator = head.addresses().first().cloned().unwrap_or_default();
     let count = u32::try_from(slices.len()).unwrap_or(u32::MAX);
-    let mut seats = BTreeMap::new();
+    let mut tpu_hosts = BTreeMap::new();
     for (slice, number) in slices.iter().zip(0u32..) {
         let addresses = if is_alone { Vec::from([local.clone()]) } else { slice.addresses() };
         // Of a part of a slice the hosts are numbered anew: for its programs they are all that there are.
         for (host, worker) in slice.hosts.values().zip(0..) {
-            let seat = TpuHost { worker, ..seat(host, slice, number, &addresses)? };
+            let tpu_host = TpuHost { worker, ..tpu_host(host, slice, number, &addresses)? };
             let several = (count > 1).then(|| megascale(&coordinator));
-            seats.insert(host.node, TpuHost { slices: count, coordinator: several.unwrap_or_default(), ..seat });
+            tpu_hosts
+                .insert(host.node, TpuHost { slices: count, coordinator: several.unwrap_or_default(), ..tpu_host });
         }
     }
-    Ok(hosts.iter().filter_map(|host| Some((host.node, seats.remove(&host.node)?))).collect())
+    Ok(hosts.iter().filter_map(|host| Some((host.node, tpu_hosts.remove(&host.node)?))).collect())
 }
 
 /// `10.0.1.1:8081`
@@ -242,7 +243,12 @@ fn share(ranks: u32, chips: u32) -> Result<Option<Bounds>, SliceError> {
     }
 }
 
-fn seat(host: &SliceHost<'_>, slice: &Slice<'_>, number: u32, addresses: &[OsBytes]) -> Result<TpuHost, SliceError> {
+fn tpu_host(
+    host: &SliceHost<'_>,
+    slice: &Slice<'_>,
+    number: u32,
+    addresses: &[OsBytes],
+) -> Result<TpuHost, SliceError> {
     let SliceHost { facts, ranks, .. } = host;
     let here = u16::try_from(slice.len()).unwrap_or(u16::MAX);
     let hosts = facts.host_bounds.filter(|bounds| bounds.count() == slice.len()).unwrap_or(Bounds::new(1, 1, here));
@@ -297,8 +303,8 @@ mod tests {
         assert!(plan(&hosts, true).is_ok(), "--allow-partial");
         let last = TpuFacts::of_words(&Chips { hosts: 4, ..Chips::of("a", 3, 4) });
         let hosts = [SliceHost { node: NodeId::new(0), facts: &last, ranks: 1 }];
-        let seat = plan(&hosts, true).unwrap().remove(0).1;
-        assert_eq!((seat.worker, seat.addresses), (0, LOCALHOST.into()), "a host of a part is numbered anew");
+        let tpu_host = plan(&hosts, true).unwrap().remove(0).1;
+        assert_eq!((tpu_host.worker, tpu_host.addresses), (0, LOCALHOST.into()), "a host of a part is numbered anew");
         assert!(error(&[last], 1).starts_with("slice a has 4 hosts, and the job has 1 of them"));
         assert_eq!(error(&[host("a", 0, 4), host("a", 0, 4)], 1), "two hosts are number 0 of slice a");
         assert_eq!(

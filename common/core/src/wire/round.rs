@@ -130,14 +130,14 @@ pub enum RoundDown {
         /// A planned round: each rank is interrupted where it says that it can be, or after this time. `None`: at once.
         within: Option<Span>,
     },
-    /// A round begins: `seats` in parts, the last of which is marked. Ranks of this node that have none are not in it.
+    /// A round begins: `members` in parts, the last of which is marked. Ranks of this node that have none are not in it.
     Begin {
         /// Which.
         round: Round,
         /// Its rendezvous.
         place: RoundRendezvous,
         /// The role of each rank.
-        seats: Capped<RoundMember, BATCH>,
+        members: Capped<RoundMember, BATCH>,
         /// Nothing follows.
         last: bool,
     },

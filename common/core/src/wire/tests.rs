@@ -6,7 +6,7 @@ use super::codec::{WireMessage, decode, encode};
 use super::limit::{self, Met};
 use super::node_news::NodeNews;
 use super::probe::Key;
-use super::to_node::{Delta, Find, MpiWorld, PortPlan, Rendezvous, Start, ToNode, WorldSeat};
+use super::to_node::{Delta, Find, MpiWorld, PortPlan, Rendezvous, Start, ToNode, WorldRank};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
 use crate::allocation::{HostStep, StepLayout};
 use crate::gpus::Share;
@@ -46,7 +46,11 @@ fn delta() -> impl Strategy<Value = Delta> {
         app_rank,
         app_size,
         stdin: if stdin { StdinPlan::All } else { StdinPlan::None },
-        seat: WorldSeat { world: WorldId::new(app), rank: Rank::new(app_rank), local_rank: LocalRank::new(app_size) },
+        world_rank: WorldRank {
+            world: WorldId::new(app),
+            rank: Rank::new(app_rank),
+            local_rank: LocalRank::new(app_size),
+        },
     })
 }
 

@@ -317,12 +317,12 @@ pub struct Delta {
     /// The ranks that read rlaunch's standard input, if this is one of them. Otherwise it reads /dev/null.
     pub stdin: StdinPlan,
     /// Its numbers in its world, which are those that it sees.
-    pub seat: WorldSeat,
+    pub world_rank: WorldRank,
 }
 
 /// The place of a rank in its world.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct WorldSeat {
+pub struct WorldRank {
     /// Its world.
     pub world: WorldId,
     /// Its rank there.
@@ -331,7 +331,7 @@ pub struct WorldSeat {
     pub local_rank: LocalRank,
 }
 
-impl WorldSeat {
+impl WorldRank {
     /// The place of a rank where all ranks are one world.
     #[must_use]
     pub const fn sole(rank: Rank, local_rank: LocalRank) -> Self {

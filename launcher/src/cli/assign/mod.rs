@@ -121,7 +121,7 @@ impl Trial {
             Some(placement) => {
                 let name =
                     |node: rlaunch_core::id::NodeId| placement.nodes.get(node.index()).map(|node| &node.host.name);
-                let hosts = placement.ranks.iter().filter_map(|seat| name(seat.node).cloned());
+                let hosts = placement.ranks.iter().filter_map(|placed| name(placed.node).cloned());
                 self.keys.hosts = hosts.collect();
                 u32::try_from(placement.ranks.len()).unwrap_or(MOST_RANKS)
             }

@@ -11,7 +11,7 @@ fn hosts_of(line: &str, variables: &[(&str, &str)], gpus: impl Into<Option<u32>>
     let placement =
         at_site(gpus, |site| run_with(line, variables).place(site)).unwrap_or_else(|e| panic!("{}", e.render()));
     let name = |node: u32| placement.nodes[node as usize].host.to_string();
-    placement.ranks.iter().map(|seat| name(seat.node.get())).collect::<Vec<_>>().join(" ")
+    placement.ranks.iter().map(|placed| name(placed.node.get())).collect::<Vec<_>>().join(" ")
 }
 
 #[test]

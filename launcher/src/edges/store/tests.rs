@@ -90,7 +90,7 @@ fn clients_learn_of_lost_owner_then_and_later() {
     asks(&mut store, C, Space::Generation, 1, Ask::Get(b"k"));
     assert_eq!(told(&mut store, C), [(C, "the end", 0)]);
     let mut placement = Placement::here("b", [1]);
-    placement.ranks.iter_mut().for_each(|seat| seat.node = B);
+    placement.ranks.iter_mut().for_each(|placed| placed.node = B);
     store.place(&placement);
     asks(&mut store, C, Space::Generation, 2, Ask::Get(b"k"));
     assert_eq!(told(&mut store, B), [(C, "an ask", 2)], "it is elsewhere now");

@@ -117,9 +117,9 @@ impl World {
 
     /// A rank is about to be started on this host.
     pub(super) fn check_room(&mut self, host: usize, rank: Rank, local_rank: LocalRank) {
-        let seat = self.seats.ranks[rank.index()];
-        self.check((seat.node, seat.local_rank) == (id(host), local_rank), || {
-            format!("rank {rank} is started on host {host} as {local_rank}, and the launcher takes it for {seat:?}")
+        let member = self.members.ranks[rank.index()];
+        self.check((member.node, member.local_rank) == (id(host), local_rank), || {
+            format!("rank {rank} is started on host {host} as {local_rank}, and the launcher takes it for {member:?}")
         });
         let there: Vec<LocalRank> =
             self.procs.values().filter(|one| one.host == host && one.lives()).map(|one| one.local_rank).collect();

@@ -60,7 +60,7 @@ struct World {
     procs: BTreeMap<ProcId, Client>,
     sessions: u32,
     /// The placement that the launcher assumes.
-    seats: Arc<Placement>,
+    members: Arc<Placement>,
     /// That whose ranks are started.
     generation: u32,
     /// When the last event for a host, and the last word for a process, comes.
@@ -92,7 +92,7 @@ impl World {
             now: 0,
             rng,
             job: Job::new(Mono::from_nanos(0), WallNs(0), &Arc::new(plan.spec.clone()), &setting),
-            seats: Arc::new(plan.spec.placement.clone()),
+            members: Arc::new(plan.spec.placement.clone()),
             plan,
             finished: None,
             hosts,
@@ -301,7 +301,7 @@ impl World {
                     self.tell_job(drained);
                 }
                 JobAction::Finish(ending) => self.finished = Some(ending),
-                JobAction::Place(placement) => self.seats = placement,
+                JobAction::Place(placement) => self.members = placement,
                 JobAction::WakeAgent { .. } | JobAction::Home { .. } | JobAction::AbandonOutput => {}
                 JobAction::Homeless { .. } | JobAction::Ended { .. } | JobAction::Know { .. } => {}
             }

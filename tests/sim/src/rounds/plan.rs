@@ -134,11 +134,11 @@ fn plan_twins(rng: &mut Rng, plan: &mut Plan, sizes: &[u32]) {
 
 fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
     let world: u32 = sizes.iter().sum();
-    let mut seats = vec![];
+    let mut members = vec![];
     let mut nodes = vec![];
     for (ranks, node) in sizes.iter().zip(0..) {
-        let seat = |local_rank| RankPlacement { node: NodeId::new(node), local_rank, app: AppIndex::new(0) };
-        seats.extend((0..*ranks).map(LocalRank::new).map(seat));
+        let member = |local_rank| RankPlacement { node: NodeId::new(node), local_rank, app: AppIndex::new(0) };
+        members.extend((0..*ranks).map(LocalRank::new).map(member));
         let local = local.is_some_and(|own| u32::try_from(own) == Ok(node));
         nodes.push(Node { local, ..Node::of(Host::named(&format!("node{node}")), *ranks) });
     }
@@ -167,7 +167,7 @@ fn spec(rng: &mut Rng, sizes: &[u32], local: Option<usize>) -> JobSpec {
             vec![AppSpec { procs: world, base: program() }],
             Placement {
                 nodes,
-                ranks: seats.into(),
+                ranks: members.into(),
                 notes: vec![],
                 processes: Processes::default(),
                 order: vec![],

@@ -25,7 +25,7 @@ impl Bringup {
         let Some(orders) = self.restart_orders.as_deref() else { return };
         let placement = Arc::clone(cx.facts.placement());
         let only = placement.only(world);
-        let is_there = |node: NodeId| only.ranks.iter().any(|seat| seat.node == node && seat.app == app);
+        let is_there = |node: NodeId| only.ranks.iter().any(|placed| placed.node == node && placed.app == app);
         only.used().filter(|node| is_there(*node)).for_each(|node| orders.send_program(cx, node, app, base));
     }
 

@@ -234,8 +234,8 @@ impl Rounds {
                 Fault { initial: failure.rank, kind: FaultKind::Ended(failure.status), text: OsBytes::default() }
             }
             (None, None) => {
-                let mut seats = cx.facts.placement().ranks.with_ranks();
-                let (initial, _) = seats.find(|(_, seat)| cx.facts.hosts.is_recently_lost(seat.node))?;
+                let mut placements = cx.facts.placement().ranks.with_ranks();
+                let (initial, _) = placements.find(|(_, placed)| cx.facts.hosts.is_recently_lost(placed.node))?;
                 Fault { initial, kind: FaultKind::HostLost, text: OsBytes::default() }
             }
         };
@@ -296,12 +296,12 @@ impl Rounds {
     }
 
     fn send(&mut self, cx: &mut Cx<'_>, node: NodeId, msg: RoundDown) {
-        if let RoundDown::Begin { place, seats, .. } = &msg {
+        if let RoundDown::Begin { place, members, .. } = &msg {
             self.namespace = self.namespace.max(place.namespace);
             if place.here {
                 cx.act(JobAction::Home { node, namespace: place.namespace });
             }
-            self.now.exempt.extend(seats.iter().filter(|seat| seat.rank.is_none()).map(|seat| seat.initial));
+            self.now.exempt.extend(members.iter().filter(|member| member.rank.is_none()).map(|member| member.initial));
         }
         cx.act(JobAction::Send { node, msg: ToNode::Round(msg) });
     }

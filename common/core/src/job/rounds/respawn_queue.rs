@@ -234,11 +234,11 @@ mod tests {
             slots: 2,
             ..Node::of(Host::named(&alloc::format!("n{n}")), 1)
         };
-        let seat =
+        let placed =
             |n: u32| RankPlacement { node: NodeId::new(n), local_rank: LocalRank::new(0), app: AppIndex::new(0) };
         Placement {
             nodes: (0..4).map(node).collect(),
-            ranks: (0..4).map(seat).collect(),
+            ranks: (0..4).map(placed).collect(),
             notes: Vec::new(),
             processes: Processes::default(),
             order: Vec::new(),

@@ -33,7 +33,7 @@ impl Met {
     fn of(bringup: &Bringup, placement: &Placement) -> Self {
         let Some(rendezvous) = bringup.rendezvous() else { return Self::default() };
         let used: Vec<NodeId> = placement.used().collect();
-        let head = placement.ranks.first().map(|seat| seat.node);
+        let head = placement.ranks.first().map(|placed| placed.node);
         let addrs = used.iter().map(|node| {
             (*node, if Some(*node) == head { rendezvous.addr.clone() } else { bringup.address(placement, *node) })
         });
@@ -56,7 +56,7 @@ impl Rounds {
 
     fn setup(&self, placement: &Placement, met: Met) -> Setup {
         let rounds = &self.spec.rounds;
-        let ranks: Vec<NodeId> = placement.ranks.iter().map(|seat| seat.node).collect();
+        let ranks: Vec<NodeId> = placement.ranks.iter().map(|placed| placed.node).collect();
         let site = |node: NodeId| {
             let name = placement.nodes.get(node.index()).map(|node| node.host.name.clone()).unwrap_or_default();
             (node, Site { name, addr: met.addrs.get(&node).cloned().unwrap_or_default() })
@@ -96,7 +96,7 @@ impl Rounds {
             }
             Source::Slice | Source::Host | Source::Rack | Source::Numa | Source::Script(_) => None,
         });
-        let slice = |seat: &RankPlacement| placement.slice(seat.node).map(String::from);
+        let slice = |placed: &RankPlacement| placement.slice(placed.node).map(String::from);
         let slices: Vec<Option<String>> = placement.ranks.iter().map(slice).collect();
         let slices = slices.iter().any(Option::is_some).then_some((Source::Slice, slices));
         known.chain(slices).collect()

@@ -203,7 +203,7 @@ impl Parts {
     fn group_name(&self, facts: &JobFacts, request: &Request) -> Result<OsBytes, OrderRefusal> {
         let (name, placement) = (&request.group, facts.placement());
         let is_without =
-            |rank: Rank| placement.ranks.get(rank.index()).is_some_and(|seat| self.worlds.is_without(seat.node));
+            |rank: Rank| placement.ranks.get(rank.index()).is_some_and(|placed| self.worlds.is_without(placed.node));
         let is_open = |rank| self.procs.is_open(facts, rank) && !is_without(rank);
         let is_taken =
             |name: &[u8]| placement.worlds.named(name).is_some_and(|world| placement.members(world).any(is_open));

@@ -83,5 +83,5 @@ fn hosts_are_left_out_once() {
         started(&mut s, first, &[1, 2]);
         ends(&mut s, 1, first, exit(7));
     }
-    assert!(s.seats.iter().all(|now| now.ranks == s.seats[0].ranks), "ranks stay where they are");
+    assert!(s.placements.iter().all(|now| now.ranks == s.placements[0].ranks), "ranks stay where they are");
 }

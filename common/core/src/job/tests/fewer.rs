@@ -15,13 +15,13 @@ use crate::wire::to_root::{Exited, Hello, Reached, Started, Usage};
 
 /// Three hosts with two ranks each; at least so many have to be ready.
 pub(super) fn three(least: u32) -> JobSpec {
-    let seat =
+    let placed =
         |n: u32| RankPlacement { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
     let node = |host| Node::of(Host::named(host), 2);
     let nodes = ["one", "two", "three"].map(node).to_vec();
     let placement = Placement {
         nodes,
-        ranks: (0..6).map(seat).collect(),
+        ranks: (0..6).map(placed).collect(),
         notes: vec![],
         processes: Processes::default(),
         order: vec![],
@@ -102,7 +102,7 @@ fn a_host_that_cannot_be_had_is_left_out_and_the_others_are_numbered_anew() {
         |msg: &ToNode| if let ToNode::Spawn { procs, .. } = msg { procs[0].stdin == StdinPlan::Rank0 } else { false };
     assert_eq!(s.sent.iter().filter(|msg| stdin(msg)).count(), 1);
     assert_eq!(left_out(&s), [(vec![0], 4)]);
-    assert_eq!(s.seats.len(), 1);
+    assert_eq!(s.placements.len(), 1);
     assert!(matches!(s.said.first(), Some(What::LeftOut { .. })), "{:?}", s.said);
     succeeds(&mut s);
     let report = s.last_report();
@@ -133,7 +133,7 @@ fn no_host_is_left_out_if_all_are_ready() {
     let mut s = Script::new(&three(1));
     (0..3).for_each(|node| is_ready(&mut s, node));
     assert_eq!(parts(&s), [(0, 0, 3, 6), (1, 1, 3, 6), (2, 2, 3, 6)]);
-    assert_eq!((left_out(&s), s.seats.len(), s.said.len()), (vec![], 0, 0));
+    assert_eq!((left_out(&s), s.placements.len(), s.said.len()), (vec![], 0, 0));
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn a_program_does_not_lose_all_its_ranks() {
     let mut spec = three(1);
     spec.apps.push(spec.apps[0].clone());
     (spec.apps[0].procs, spec.apps[1].procs) = (2, 4);
-    spec.placement.ranks.iter_mut().skip(2).for_each(|seat| seat.app = AppIndex::new(1));
+    spec.placement.ranks.iter_mut().skip(2).for_each(|placed| placed.app = AppIndex::new(1));
     let mut s = Script::new(&spec);
     fails(&mut s, 0);
     is_ready(&mut s, 1);

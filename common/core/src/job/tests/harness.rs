@@ -63,7 +63,7 @@ pub(super) struct Script {
     pub(super) said: Vec<What>,
     pub(super) log: Vec<What>,
     pub(super) report: Report,
-    pub(super) seats: Vec<Arc<Placement>>,
+    pub(super) placements: Vec<Arc<Placement>>,
     pub(super) homes: Vec<(NodeId, u32)>,
     /// Keys of ranks that have ended.
     pub(super) ended_keys: Vec<(String, Option<String>)>,
@@ -108,7 +108,7 @@ impl Script {
             said: vec![],
             log: vec![],
             report: Report::default(),
-            seats: vec![],
+            placements: vec![],
             homes: vec![],
             ended_keys: vec![],
             drains: 0,
@@ -262,7 +262,7 @@ impl Script {
                 JobAction::GiveUp { node } => self.given_up.push(node),
                 JobAction::Beat { node, beat } => self.beats.push((node, beat)),
                 JobAction::CloseEdge { node } => self.closed.push(node),
-                JobAction::Place(placement) => self.seats.push(placement),
+                JobAction::Place(placement) => self.placements.push(placement),
                 JobAction::Home { node, namespace } => self.homes.push((node, namespace)),
                 JobAction::Ended { group, rank, ended } => {
                     let value = ended.map(|ended| String::from_utf8_lossy(&ended.write()).into_owned());

@@ -18,14 +18,14 @@ pub(super) const MS: u64 = 1_000_000;
 
 /// Four ranks, two on each of two hosts; `local`: the first is the launcher's own.
 pub(super) fn two(local: bool) -> JobSpec {
-    let seat =
+    let placed =
         |n: u32| RankPlacement { node: NodeId::new(n / 2), local_rank: LocalRank::new(n % 2), app: AppIndex::new(0) };
     let node = |(host, local): (&str, bool)| Node { local, ..Node::of(Host::named(host), 2) };
     let nodes = [("one", local), ("two", false)].map(node).to_vec();
     JobSpec {
         placement: Placement {
             nodes,
-            ranks: (0..4).map(seat).collect(),
+            ranks: (0..4).map(placed).collect(),
             notes: vec![],
             processes: Processes::default(),
             order: vec![],
@@ -488,14 +488,14 @@ fn hosts_that_are_one_machine_are_said_in_one_line() {
         (" ", None),
     ] {
         let machines: Vec<&str> = machines.split(' ').collect();
-        let seat = |n| RankPlacement { node: NodeId::new(n), local_rank: LocalRank::new(0), app: AppIndex::new(0) };
+        let placed = |n| RankPlacement { node: NodeId::new(n), local_rank: LocalRank::new(0), app: AppIndex::new(0) };
         let named = |n| Host::named(&alloc::format!("h{n}"));
         let node = |(n, _): (usize, &&str)| Node::of(named(n), 1);
         let nodes: Vec<Node> = machines.iter().enumerate().map(node).collect();
         let ranks = u32::try_from(nodes.len()).unwrap();
         let placement = Placement {
             nodes,
-            ranks: (0..ranks).map(seat).collect(),
+            ranks: (0..ranks).map(placed).collect(),
             notes: vec![],
             processes: Processes::default(),
             order: vec![],

@@ -28,8 +28,8 @@ fn led(lead: u32) -> JobSpec {
     worlds.add_program(World::default());
     worlds.add_program(World { agent_store: true, ..World::named("gen".into()) });
     spec.placement.worlds = worlds;
-    for seat in spec.placement.ranks.iter_mut().skip(2) {
-        seat.app = AppIndex::new(1);
+    for placed in spec.placement.ranks.iter_mut().skip(2) {
+        placed.app = AppIndex::new(1);
     }
     JobSpec { lead: Some(AppIndex::new(lead)), ..spec }
 }

@@ -159,7 +159,7 @@ fn ranks_of_a_lost_host_are_started_again_where_there_is_room() {
     let mut s = with_room([2, 2, 4]);
     loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
     assert_eq!(asked(&s), [[2, 0, 2, 6], [2, 1, 3, 7]], "once they have surely ended");
-    let moved = s.seats.last().unwrap();
+    let moved = s.placements.last().unwrap();
     assert_eq!((moved.ranks[0].node, moved.ranks[1].node, moved.nodes[2].ranks), (node(2), node(2), 4));
     assert_eq!(short(&mut s), ["1: begin 1 at 21000: 2=0 3=1", "2: begin 1 at 21000: 4=2 5=3"]);
     let both = [6, 7].map(|proc| Started { proc: ProcId::new(proc), pid: proc, at: HostTime(0) });
@@ -180,8 +180,8 @@ fn with_one_each() -> Script {
     let mut spec = JobSpec { placement: three(3).placement, rounds, ..spec(3) };
     spec.placement.nodes.iter_mut().for_each(|node| (node.slots, node.ranks) = (1, 1));
     spec.placement.nodes[0].local = true;
-    let seat = |n| RankPlacement { node: node(n), local_rank: LocalRank::new(0), app: AppIndex::new(0) };
-    spec.placement.ranks = (0..3).map(seat).collect();
+    let placed = |n| RankPlacement { node: node(n), local_rank: LocalRank::new(0), app: AppIndex::new(0) };
+    spec.placement.ranks = (0..3).map(placed).collect();
     let mut s = Script::new(&spec);
     for n in 0..3 {
         if n > 0 {
@@ -355,7 +355,7 @@ fn a_host_that_has_no_gpus_for_a_rank_more_is_asked_once() {
     assert_eq!((asked(&s), policy(&s)), (vec![], vec![no_room(&[0], "one", true)]));
     fails(&mut s, 1, (1, 7), SpawnStep::Gpus);
     assert_eq!((asked(&s), policy(&s)), (vec![], vec![no_room(&[0], "one", true), no_room(&[1], "one", true)]));
-    let last = s.seats.last().unwrap();
+    let last = s.placements.last().unwrap();
     assert_eq!(
         [0, 1, 2].map(|rank: usize| last.ranks[rank].node),
         [0, 0, 1].map(node),

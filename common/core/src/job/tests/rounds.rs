@@ -60,14 +60,14 @@ pub(super) fn on_message(s: &mut Script) -> Vec<(u32, RoundDown)> {
 
 /// The same in short: who begins as what, and so on.
 pub(super) fn short(s: &mut Script) -> Vec<String> {
-    let seats = |down: &RoundDown| match down {
-        RoundDown::Begin { round, place, seats, .. } => {
-            let seats = seats.iter().map(|seat| match seat.active {
-                Some(active) => alloc::format!("{}={active}", seat.initial),
-                None => alloc::format!("{}=-", seat.initial),
+    let words = |down: &RoundDown| match down {
+        RoundDown::Begin { round, place, members, .. } => {
+            let members = members.iter().map(|member| match member.active {
+                Some(active) => alloc::format!("{}={active}", member.initial),
+                None => alloc::format!("{}=-", member.initial),
             });
-            let seats: Vec<String> = seats.collect();
-            alloc::format!("begin {round} at {}: {}", place.port, seats.join(" "))
+            let members: Vec<String> = members.collect();
+            alloc::format!("begin {round} at {}: {}", place.port, members.join(" "))
         }
         RoundDown::Interrupt { round, fault, .. } => alloc::format!("interrupt {round} for {}", fault.initial),
         RoundDown::Finish { call: 0, round } => alloc::format!("finish {round}"),
@@ -77,7 +77,7 @@ pub(super) fn short(s: &mut Script) -> Vec<String> {
         RoundDown::Refuse { .. } => "refuse".into(),
         RoundDown::Late { .. } => "late".into(),
     };
-    on_message(s).iter().map(|(node, down)| alloc::format!("{node}: {}", seats(down))).collect()
+    on_message(s).iter().map(|(node, down)| alloc::format!("{node}: {}", words(down))).collect()
 }
 
 /// A job of one host whose function runs.

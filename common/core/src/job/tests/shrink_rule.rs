@@ -121,7 +121,7 @@ fn meets_without_the_first(s: &Script) {
     assert!(meetings.iter().all(|(_, m)| m.addr == "10.0.0.2".into()), "{meetings:?}");
     assert_eq!(procs, [6, 7, 8, 9], "one number never means two ranks");
     assert_eq!((left_out(s), s.homes.last().copied()), (vec![(vec![0], 4)], Some((node(1), 1))));
-    assert_eq!(s.seats.last().unwrap().ranks.len(), 4);
+    assert_eq!(s.placements.last().unwrap().ranks.len(), 4);
 }
 
 #[test]

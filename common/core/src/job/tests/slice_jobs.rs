@@ -32,7 +32,7 @@ fn sliced_with(sizes: &[i64], restarts: Restarts, grow: Grow) -> JobSpec {
     let chips = |n: u32| Chips { hosts: 2, ..Chips::of(NAMES[n as usize / 2], n % 2, 4) };
     let node = |n: u32| Node { chips: Some(chips(n)), ..Node::of(Host::named(&alloc::format!("n{n}")), 1) };
     let nodes: Vec<Node> = (0..10).map(node).collect();
-    let seat = |n: u32| RankPlacement { node: NodeId::new(n), local_rank: LocalRank::new(0), app: AppIndex::new(0) };
+    let placed = |n: u32| RankPlacement { node: NodeId::new(n), local_rank: LocalRank::new(0), app: AppIndex::new(0) };
     let plan = SlicePlan {
         sizes: Sizes::new(sizes, 5).unwrap(),
         slots: slots(&nodes).unwrap(),
@@ -40,7 +40,7 @@ fn sliced_with(sizes: &[i64], restarts: Restarts, grow: Grow) -> JobSpec {
         timeout: Span::from_secs(60),
         grow,
     };
-    let ranks = (0..10).map(seat).collect();
+    let ranks = (0..10).map(placed).collect();
     let whole = Placement {
         nodes,
         ranks,

@@ -65,7 +65,7 @@ fn time_in_which_the_launcher_was_stopped_is_taken_from_no_host() {
 fn a_job_that_can_do_without_it_goes_on() {
     let mut s = one_of_two(Some(1));
     s.wait(5_000);
-    assert_eq!((s.severed, s.seats.len(), met(&s).len()), (1, 1, 1));
+    assert_eq!((s.severed, s.placements.len(), met(&s).len()), (1, 1, 1));
     assert_eq!(ranks(&s), [(0, 0, 0), (0, 1, 1)]);
     // It was slow, or its guardian has ended it: nothing follows.
     introduces(&mut s, OTHER);

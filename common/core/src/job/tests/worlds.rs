@@ -72,8 +72,8 @@ fn group_starts_when_its_port_is_reserved() {
     assert_eq!((world, is_spawned, rendezvous.namespace), (GEN, false, WORLD_NAMESPACE + 1));
     assert_eq!((rendezvous.world_size, rendezvous.nodes, rendezvous.node_index), (2, 1, 0));
     assert_eq!((rendezvous.port, rendezvous.ranks_here, rendezvous.addr), (Some(PORT), Some(2), "127.0.0.1".into()));
-    let seats: Vec<_> = ranks(&s).iter().map(|delta| (delta.rank.get(), delta.seat.rank.get())).collect();
-    assert_eq!(seats, [(1, 0), (2, 1)]);
+    let placements: Vec<_> = ranks(&s).iter().map(|delta| (delta.rank.get(), delta.world_rank.rank.get())).collect();
+    assert_eq!(placements, [(1, 0), (2, 1)]);
     assert_eq!(s.homes, [(NODE, WORLD_NAMESPACE + 1)]);
     let before = s.sent.len();
     has_port(&mut s, PORT);
@@ -236,9 +236,9 @@ fn rank_starts_a_world_while_the_job_runs() {
     has_port(&mut s, PORT);
     let WorldStart { rendezvous, is_spawned, .. } = world(&s);
     assert_eq!((is_spawned, rendezvous.world_size, rendezvous.port), (true, 2, Some(PORT)));
-    let seats: Vec<_> =
-        ranks(&s).iter().map(|delta| (delta.proc.get(), delta.rank.get(), delta.seat.rank.get())).collect();
-    assert_eq!(seats, [(1, 1, 0), (2, 2, 1)]);
+    let placements: Vec<_> =
+        ranks(&s).iter().map(|delta| (delta.proc.get(), delta.rank.get(), delta.world_rank.rank.get())).collect();
+    assert_eq!(placements, [(1, 1, 0), (2, 2, 1)]);
     started(&mut s, 1..2);
     assert_eq!(answers(&s), [""; 0], "not all of them run");
     started(&mut s, 2..3);

@@ -20,7 +20,7 @@ impl Procs {
 
     /// Takes the ranks of a world besides the first one.
     pub(in crate::node) fn on_world_queue(&mut self, cx: &mut Cx<'_>, deltas: Vec<Delta>, last: bool) {
-        let is_spawned = |delta: &Delta| self.worlds.is_spawned(delta.seat.world);
+        let is_spawned = |delta: &Delta| self.worlds.is_spawned(delta.world_rank.world);
         let after: Vec<_> = deltas.iter().filter(|delta| is_spawned(delta)).map(|delta| (delta.proc, None)).collect();
         self.on_queue(cx, deltas, last, &after);
     }
@@ -30,7 +30,7 @@ impl Procs {
         self.worlds.end(world, sig, cx.now, cx.now + grace);
         let (table, queue) = (&mut self.table, &mut self.queue);
         queue.retain(|delta| {
-            let is_dropped = delta.seat.world == world;
+            let is_dropped = delta.world_rank.world == world;
             if is_dropped && let Some(proc) = table.get_mut(&delta.proc) {
                 proc.state = State::Failed;
                 cx.act(NodeAction::ToRoot(ToRoot::NotStarted { proc: delta.proc }));

@@ -23,7 +23,7 @@ pub(super) enum Awaited {
 }
 
 impl Rounds {
-    /// Starts or stops the wait. To be called after each change of the state or of a seat.
+    /// Starts or stops the wait. To be called after each change of the state or of a member.
     pub(super) fn observe_awaited(&mut self, now: Mono) {
         self.awaited = match (self.waits_for_ranks(), self.awaited) {
             (false, _) => Awaited::None,
@@ -33,7 +33,7 @@ impl Rounds {
     }
 
     fn waits_for_ranks(&self) -> bool {
-        let any_registered = || self.seats.values().any(|member| member.session.is_some() && member.part.is_in());
+        let any_registered = || self.members.values().any(|member| member.session.is_some() && member.part.is_in());
         match self.state {
             State::Gathering => self.told.is_none() && any_registered() && self.awaited_ranks().next().is_some(),
             State::Interrupting => true,
@@ -47,7 +47,7 @@ impl Rounds {
             State::Interrupting => member.part.is_awaited(),
             State::Running { .. } | State::Reserving | State::Waiting | State::Over | State::Off => false,
         };
-        self.seats.values().filter(is_awaited).map(super::LocalMember::initial)
+        self.members.values().filter(is_awaited).map(super::LocalMember::initial)
     }
 
     pub(super) fn notify_awaited(&mut self, cx: &mut Cx<'_>) {

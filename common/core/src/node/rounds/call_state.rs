@@ -19,7 +19,7 @@ impl Rounds {
     /// The work of this call is done on all ranks.
     pub(super) fn finish(&mut self, cx: &mut Cx<'_>, round: Round) {
         let heard = Heard::Finish(self.in_call(round));
-        for member in self.seats.values_mut().filter(|member| member.part.is_in()) {
+        for member in self.members.values_mut().filter(|member| member.part.is_in()) {
             let session = member.session.take();
             session.iter().for_each(|session| {
                 self.sessions.remove(session);
@@ -48,7 +48,7 @@ impl Rounds {
     /// A session of a call that is done says something: of its hooks, which are to come to an end, unless the next call has begun.
     pub(super) fn closes(&mut self, cx: &Cx<'_>, session: SessionId, said: &Said) {
         let Some(member) = self.closing.get(&session).and_then(|(rank, proc)| {
-            let member = self.seats.get_mut(rank)?;
+            let member = self.members.get_mut(rank)?;
             (member.proc() == *proc && member.part == LocalState::Absent).then_some(member)
         }) else {
             return;
@@ -65,7 +65,7 @@ impl Rounds {
     /// Records the end of a session.
     pub(super) fn has_closed(&mut self, session: SessionId) {
         let Some((rank, proc)) = self.closing.remove(&session) else { return };
-        if let Some(member) = self.seats.get_mut(&rank)
+        if let Some(member) = self.members.get_mut(&rank)
             && (member.proc(), member.part) == (proc, LocalState::Absent)
             && !member.watch.is_ending()
         {
@@ -75,12 +75,12 @@ impl Rounds {
 
     /// Whether a rank's process comes for a call that is done.
     pub(super) fn is_behind(&self, rank: Rank) -> bool {
-        self.seats.get(&rank).is_some_and(|member| member.calls < self.call)
+        self.members.get(&rank).is_some_and(|member| member.calls < self.call)
     }
 
     /// That call is over for it.
     pub(super) fn catch_up(&mut self, cx: &mut Cx<'_>, session: SessionId, rank: Rank) {
-        let Some(member) = self.seats.get_mut(&rank) else { return };
+        let Some(member) = self.members.get_mut(&rank) else { return };
         member.calls = member.calls.saturating_add(1);
         self.closing.insert(session, (rank, member.proc()));
         cx.act(NodeAction::Tell { session, heard: Box::new(Heard::Finish(Round::new(0))) });

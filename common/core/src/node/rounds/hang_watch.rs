@@ -36,12 +36,12 @@ fn too_long(part: LocalState, section: Option<Span>, limits: &HangLimits) -> Str
 impl Rounds {
     pub(in crate::node) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         let late = |member: &LocalMember| matches!(member.part, LocalState::Lost(until) if until <= cx.now);
-        let lost: Vec<Rank> = self.seats.values().filter(|member| late(member)).map(LocalMember::initial).collect();
+        let lost: Vec<Rank> = self.members.values().filter(|member| late(member)).map(LocalMember::initial).collect();
         for rank in &lost {
             self.give_up(cx, *rank);
         }
         if self.soonest.is_over(cx.now) {
-            let ranks: Vec<Rank> = self.seats.keys().copied().collect();
+            let ranks: Vec<Rank> = self.members.keys().copied().collect();
             ranks.into_iter().for_each(|rank| self.look(cx, rank));
         }
         if !lost.is_empty() {
@@ -54,14 +54,14 @@ impl Rounds {
     pub(in crate::node) fn observe_clock(&mut self, now: Mono) {
         let slept = now.since(core::mem::replace(&mut self.seen, now));
         if self.soonest.deadline().is_some_and(|at| now > at + LATE) {
-            self.seats.values_mut().for_each(|member| member.watch.slept(slept));
+            self.members.values_mut().for_each(|member| member.watch.slept(slept));
         }
     }
 
     /// Records that SIGKILL is on its way to a dismissed process.
     pub(in crate::node) fn on_killed(&mut self, now: Mono, proc: ProcId) {
         let rank = self.procs.get(&proc);
-        if let Some(member) = rank.and_then(|rank| self.seats.get_mut(rank)).filter(|member| member.proc() == proc) {
+        if let Some(member) = rank.and_then(|rank| self.members.get_mut(rank)).filter(|member| member.proc() == proc) {
             member.watch.dies(now);
             self.soonest.mind(&member.watch, &self.limits);
         }
@@ -69,14 +69,14 @@ impl Rounds {
 
     /// Gives up a rank whose process has closed its session, and continues.
     fn give_up(&mut self, cx: &mut Cx<'_>, rank: Rank) {
-        let Some(member) = self.seats.get_mut(&rank) else { return };
+        let Some(member) = self.members.get_mut(&rank) else { return };
         member.put_out();
         // Its process continues, or takes long to end: then another may follow it. Also where the launcher does not know of it yet: the
         // ranks of other hosts would wait for it.
         let text = OsBytes::from("its session has ended without a word");
         self.report_fault(cx, rank, FaultKind::Ended(Status::Lost), &text);
         if self.state.is_open()
-            && let Some(member) = self.seats.get_mut(&rank)
+            && let Some(member) = self.members.get_mut(&rank)
         {
             // It would continue beside those that continue without it, with its devices. Or it is about to end, and cannot.
             let proc = member.proc();
@@ -89,8 +89,8 @@ impl Rounds {
 
     fn look(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         let limits = self.limits;
-        let section = self.seats.get(&rank).and_then(|member| member.watch.section_limit());
-        while let Some(member) = self.seats.get_mut(&rank)
+        let section = self.members.get(&rank).and_then(|member| member.watch.section_limit());
+        while let Some(member) = self.members.get_mut(&rank)
             && let Some(due) = member.watch.due(cx.now, &limits)
         {
             let proc = member.proc();
@@ -121,14 +121,14 @@ impl Rounds {
                 }
             }
         }
-        if let Some(member) = self.seats.get(&rank) {
+        if let Some(member) = self.members.get(&rank) {
             self.soonest.mind(&member.watch, &self.limits);
         }
     }
 
     /// SIGKILL has not ended it. The others continue without it: they cannot help it.
     fn report_stuck(&mut self, cx: &mut Cx<'_>, rank: Rank) {
-        let Some(member) = self.seats.get_mut(&rank).filter(|member| member.lives) else { return };
+        let Some(member) = self.members.get_mut(&rank).filter(|member| member.lives) else { return };
         member.put_out();
         let proc = member.proc();
         cx.act(NodeAction::ToRoot(ToRoot::Round(RoundUp::Stuck { proc })));
@@ -142,10 +142,10 @@ impl Rounds {
             "it has not returned after rank {rank} did, within {} (completion_timeout)",
             self.limits.completion
         );
-        match self.seats.values().find(|member| member.part == LocalState::Working) {
+        match self.members.values().find(|member| member.part == LocalState::Working) {
             Some(late) => self.report_fault(cx, late.initial(), FaultKind::Hang, &OsBytes::from(after)),
             // One of them is enough: others are late for all.
-            None if self.seats.contains_key(&rank) && !core::mem::replace(&mut self.alone, true) => {
+            None if self.members.contains_key(&rank) && !core::mem::replace(&mut self.alone, true) => {
                 self.report_alone(cx, rank);
             }
             // A rank that was late here has returned meanwhile, or its end is about to be reported.
@@ -154,7 +154,7 @@ impl Rounds {
     }
 
     pub(in crate::node) fn deadline(&self) -> Option<Mono> {
-        let lost = self.seats.values().filter_map(|member| match member.part {
+        let lost = self.members.values().filter_map(|member| match member.part {
             LocalState::Lost(until) => Some(until),
             LocalState::Absent
             | LocalState::Joined

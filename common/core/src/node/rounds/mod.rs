@@ -61,7 +61,7 @@ pub(super) struct Rounds {
     first: Round,
     /// Ranks of this node, while none has registered: most jobs know nothing of rounds, and what is kept of each is little.
     idle: Vec<Delta>,
-    seats: BTreeMap<Rank, LocalMember>,
+    members: BTreeMap<Rank, LocalMember>,
     procs: BTreeMap<ProcId, Rank>,
     sessions: BTreeMap<SessionId, Rank>,
     /// Sessions of calls that are done: their programs may still run hooks.
@@ -137,7 +137,7 @@ impl Default for Rounds {
             call: 0,
             first: Round::new(0),
             idle: Vec::new(),
-            seats: BTreeMap::new(),
+            members: BTreeMap::new(),
             procs: BTreeMap::new(),
             sessions: BTreeMap::new(),
             closing: BTreeMap::new(),
@@ -171,11 +171,11 @@ impl Rounds {
     /// Sessions, processes and ranks mean each other.
     pub(super) fn check(&self) -> Result<(), String> {
         for (session, rank) in &self.sessions {
-            if self.seats.get(rank).is_none_or(|member| member.session != Some(*session)) {
+            if self.members.get(rank).is_none_or(|member| member.session != Some(*session)) {
                 return Err(format!("session {session:?} is of rank {rank}, which has another one or none"));
             }
         }
-        for (rank, member) in &self.seats {
+        for (rank, member) in &self.members {
             if member.session.is_some_and(|session| self.sessions.get(&session) != Some(rank)) {
                 return Err(format!("rank {rank} has a session that is not its own: {:?}", member.session));
             }
@@ -219,13 +219,13 @@ impl Rounds {
     pub(super) fn on_queue(&mut self, deltas: &[Delta], last: bool) -> Option<Vec<(ProcId, Option<ProcId>)>> {
         if !self.complete {
             self.complete = last;
-            match self.seats.is_empty() {
+            match self.members.is_empty() {
                 true => self.idle.extend_from_slice(deltas),
                 false => deltas.iter().for_each(|delta| self.take_in(*delta)),
             }
             return Some(Vec::new());
         }
-        let before = |delta: &Delta| match self.seats.get(&delta.rank) {
+        let before = |delta: &Delta| match self.members.get(&delta.rank) {
             Some(member) if member.lives => None,
             Some(member) => Some((delta.proc, Some(member.proc()))),
             None => Some((delta.proc, None)),
@@ -239,7 +239,7 @@ impl Rounds {
 
     fn take_in(&mut self, delta: Delta) {
         self.procs.insert(delta.proc, delta.rank);
-        if let Some(before) = self.seats.insert(delta.rank, LocalMember::new(delta)) {
+        if let Some(before) = self.members.insert(delta.rank, LocalMember::new(delta)) {
             before.session.map(|session| self.sessions.remove(&session));
         }
     }
@@ -256,7 +256,7 @@ impl Rounds {
         self.state = State::Off;
         self.soonest = Soonest::default();
         self.awaited = Awaited::None;
-        self.seats.values_mut().for_each(LocalMember::put_out);
+        self.members.values_mut().for_each(LocalMember::put_out);
         self.use_port(cx, false);
     }
 
@@ -283,7 +283,7 @@ impl Rounds {
                     self.limits = HangLimits { others: self.awaits, ..HangLimits::from(&terms) };
                 }
                 self.sessions.insert(session, initial);
-                if let Some(member) = self.seats.get_mut(&initial) {
+                if let Some(member) = self.members.get_mut(&initial) {
                     (member.session, member.part) = (Some(session), LocalState::Joined);
                     if !member.watch.is_ending() {
                         // Hooks of the call before have come to their end.
@@ -313,7 +313,7 @@ impl Rounds {
         }
         let rank =
             rank.ok_or("the process does not say which rank it is: RLAUNCH_RANK is not set in its environment")?;
-        let member = self.seats.get(&rank).filter(|member| member.lives);
+        let member = self.members.get(&rank).filter(|member| member.lives);
         let member = member.ok_or_else(|| format!("no rank {rank} of this job runs on this host"))?;
         if self.programs > 1 {
             let programs = self.programs;
@@ -341,7 +341,7 @@ impl Rounds {
     /// Handles a message of a session.
     pub(super) fn on_session_message(&mut self, cx: &mut Cx<'_>, session: SessionId, said: Said) {
         let (round, limits) = (self.in_call(self.round), self.limits);
-        let Some(member) = self.sessions.get(&session).and_then(|rank| self.seats.get_mut(rank)) else {
+        let Some(member) = self.sessions.get(&session).and_then(|rank| self.members.get_mut(rank)) else {
             return self.closes(cx, session, &said);
         };
         let initial = member.initial();
@@ -397,7 +397,7 @@ impl Rounds {
 
     /// Records that a rank is out of its function, and its keys.
     fn is_out(&mut self, cx: &mut Cx<'_>, initial: Rank, keys: Vec<OsBytes>) {
-        let Some(member) = self.seats.get_mut(&initial) else { return };
+        let Some(member) = self.members.get_mut(&initial) else { return };
         if keys.iter().any(|key| key.len() > KEY) {
             member.put_out();
             let text = OsBytes::from(too_long_a_key());
@@ -417,7 +417,7 @@ impl Rounds {
 
     /// Its session has ended. The end of its process is seen soon, and is more precise.
     pub(super) fn on_gone(&mut self, cx: &mut Cx<'_>, session: SessionId) {
-        let Some(member) = self.sessions.remove(&session).and_then(|rank| self.seats.get_mut(&rank)) else {
+        let Some(member) = self.sessions.remove(&session).and_then(|rank| self.members.get_mut(&rank)) else {
             return self.has_closed(session);
         };
         member.session = None;
@@ -433,7 +433,7 @@ impl Rounds {
     /// A process has ended, which the launcher hears otherwise.
     pub(super) fn on_exited(&mut self, cx: &mut Cx<'_>, proc: ProcId) {
         self.idle.retain(|delta| delta.proc != proc);
-        let Some(member) = self.procs.get(&proc).and_then(|rank| self.seats.get_mut(rank)) else { return };
+        let Some(member) = self.procs.get(&proc).and_then(|rank| self.members.get_mut(rank)) else { return };
         if member.proc() != proc || !core::mem::replace(&mut member.lives, false) {
             return;
         }

@@ -29,8 +29,8 @@ impl Rounds {
                 State::Running { .. } | State::Interrupting => {}
                 State::Gathering | State::Reserving | State::Waiting | State::Over | State::Off => {}
             },
-            RoundDown::Begin { round, place, seats, last } => {
-                self.parts.extend(seats.into_vec());
+            RoundDown::Begin { round, place, members, last } => {
+                self.parts.extend(members.into_vec());
                 if last {
                     self.begin(cx, round, place);
                 }
@@ -47,8 +47,8 @@ impl Rounds {
                 // A rank that had registered when the work was done is on its way out.
                 let absent =
                     |member: &&LocalMember| member.lives && member.part == LocalState::Absent && !member.took_part;
-                let seats = ranks.iter().filter_map(|rank| self.seats.get(rank));
-                seats.filter(absent).for_each(|member| cx.notify(Notice::Unwanted(member.proc())));
+                let members = ranks.iter().filter_map(|rank| self.members.get(rank));
+                members.filter(absent).for_each(|member| cx.notify(Notice::Unwanted(member.proc())));
             }
             RoundDown::Refuse { ranks, text } => {
                 let ranks: RankSet = ranks.iter().copied().collect();
@@ -67,8 +67,8 @@ impl Rounds {
     fn interrupt(&mut self, cx: &mut Cx<'_>, heard: &Heard, within: Option<Span>) {
         self.state = State::Interrupting;
         let within = within.unwrap_or(Span::ZERO);
-        self.seats.values_mut().for_each(|member| member.watch.others_leave(cx.now, within, &self.limits));
-        for member in self.seats.values_mut().filter(|member| member.part.is_interrupted()) {
+        self.members.values_mut().for_each(|member| member.watch.others_leave(cx.now, within, &self.limits));
+        for member in self.members.values_mut().filter(|member| member.part.is_interrupted()) {
             member.watch.leave(cx.now, within, &self.limits);
             self.soonest.mind(&member.watch, &self.limits);
             member.session.iter().for_each(|session| {
@@ -84,12 +84,12 @@ impl Rounds {
         let is_ours = place.here && place.port == self.port;
         self.use_port(cx, is_ours);
         // Those too that take no part any more: what they have said was of another round.
-        self.seats.values_mut().for_each(|member| (member.failed, member.pinged) = (false, false));
+        self.members.values_mut().for_each(|member| (member.failed, member.pinged) = (false, false));
         self.alone = false;
         let (mut who, mut numbers, mut marked) = (Vec::new(), RankSet::new(), RankSet::new());
         for to in core::mem::take(&mut self.parts) {
             numbers.extend(&to.active.into_iter().collect());
-            let Some(member) = self.seats.get_mut(&to.initial) else { continue };
+            let Some(member) = self.members.get_mut(&to.initial) else { continue };
             let Some(session) = member.session.filter(|_| member.part.is_in() && member.part != LocalState::Ending)
             else {
                 continue;
@@ -113,13 +113,13 @@ impl Rounds {
             }
         }
         cx.notify(Notice::RoundMeets(Box::new(place.clone()), numbers.clone()));
-        cx.notify(Notice::Seated(Box::new(RoundStart { round, place, numbers, marked, who })));
+        cx.notify(Notice::RoundBegins(Box::new(RoundStart { round, place, numbers, marked, who })));
         self.report_progress(cx);
     }
 
     /// Dismisses these ranks, with the reason.
     fn dismiss(&mut self, cx: &mut Cx<'_>, whom: impl Fn(&LocalMember) -> bool, heard: &Heard) {
-        for member in self.seats.values_mut().filter(|member| member.part.is_in() && whom(member)) {
+        for member in self.members.values_mut().filter(|member| member.part.is_in() && whom(member)) {
             // Nobody takes back that one is ended.
             if member.part != LocalState::Ending {
                 member.part = LocalState::Out;

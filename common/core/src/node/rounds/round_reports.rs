@@ -34,7 +34,7 @@ impl Rounds {
             }
             State::Interrupting => {
                 self.report_joined(cx);
-                if !self.seats.values().any(|member| member.part.is_awaited()) {
+                if !self.members.values().any(|member| member.part.is_awaited()) {
                     self.leave(cx);
                 }
             }
@@ -47,11 +47,11 @@ impl Rounds {
     /// Reports ranks that have registered: all of them at first, then each new one. The launcher compares what they ask for.
     fn report_joined(&mut self, cx: &mut Cx<'_>) {
         let call = self.call;
-        if self.told.is_none() && (!self.complete || self.seats.values().any(|member| member.is_missing(call))) {
+        if self.told.is_none() && (!self.complete || self.members.values().any(|member| member.is_missing(call))) {
             return;
         }
         let (mut new, mut warned): (BTreeMap<OsBytes, Vec<Enrolled>>, Vec<Rank>) = Default::default();
-        for member in self.seats.values_mut().filter(|member| member.part == LocalState::Joined && !member.told) {
+        for member in self.members.values_mut().filter(|member| member.part == LocalState::Joined && !member.told) {
             member.told = true;
             new.entry(member.terms.clone()).or_default().push(member.enrolled());
             warned.extend(self.warned.then(|| member.initial()));
@@ -87,7 +87,7 @@ impl Rounds {
             return;
         }
         // Of the others the launcher knows nothing yet.
-        let known = self.seats.values().filter(|member| member.lives && member.part.is_in() && member.told);
+        let known = self.members.values().filter(|member| member.lives && member.part.is_in() && member.told);
         for initial in known.map(LocalMember::initial) {
             self.report_fault(cx, initial, FaultKind::Warned, &OsBytes::default());
         }
@@ -95,7 +95,7 @@ impl Rounds {
 
     /// The function has returned wherever it was, if it has.
     fn report_returned(&mut self, cx: &mut Cx<'_>) {
-        let count = |part: fn(LocalState) -> bool| self.seats.values().filter(|member| part(member.part)).count();
+        let count = |part: fn(LocalState) -> bool| self.members.values().filter(|member| part(member.part)).count();
         let open = count(|part| {
             matches!(part, LocalState::Working | LocalState::Ready | LocalState::Lost(_) | LocalState::Ending)
         });
@@ -112,7 +112,7 @@ impl Rounds {
         // Behind a call that is done those wait who have registered for the next.
         let meets = |member: &LocalMember| matches!(member.part, LocalState::Ready | LocalState::Joined);
         // A rank that was started again may be the only one here, and the next rank 0; perhaps it is yet to come.
-        if self.can_start_more || self.seats.values().any(meets) {
+        if self.can_start_more || self.members.values().any(meets) {
             self.state = State::Reserving;
             let listen = self.at.clone().filter(|_| self.agent_store);
             cx.act(NodeAction::ReservePort { listen });
@@ -124,9 +124,9 @@ impl Rounds {
     /// Reports ranks that are ready for another round. Ranks that have ended meanwhile are reported as always.
     pub(super) fn report_ready(&mut self, cx: &mut Cx<'_>) {
         self.state = State::Waiting;
-        let ready = || self.seats.values().filter(|member| member.part == LocalState::Ready);
+        let ready = || self.members.values().filter(|member| member.part == LocalState::Ready);
         let (round, port) = (self.round, self.port);
-        let pinged = self.seats.values().any(|member| member.pinged);
+        let pinged = self.members.values().any(|member| member.pinged);
         let mut parts = batches(ready().map(LocalMember::enrolled).collect());
         let end = parts.pop().unwrap_or_default();
         for ranks in parts {

@@ -61,7 +61,7 @@ fn all_that_ran_is_gone_before_the_launcher_hears_of_it_and_others_follow() {
     assert_eq!(rig.hear(NodeEvent::InitLost), [], "it went with the rest");
     assert_eq!(rig.hear(NodeEvent::Renewed { port: 21_000 }), [cleared(0, 21_000)]);
     assert_eq!(rig.wait(100_000), []);
-    assert_eq!(rig.root(again(1)), [NodeAction::OpenNamespace { here: true, number: 1, seats: None }]);
+    assert_eq!(rig.root(again(1)), [NodeAction::OpenNamespace { here: true, number: 1, ranks: None }]);
     let actions = rig.root(spawn(2..4, true));
     let [NodeAction::Spawn { proc, exec }, NodeAction::Spawn { .. }] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(*proc, p(2));

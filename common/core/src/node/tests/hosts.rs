@@ -78,7 +78,7 @@ fn a_launcher_that_forgets_where_they_meet_or_says_it_twice_is_refused() {
     let (mut rig, _) = ready();
     assert_eq!(rig.root(spawn(0..1, true))[0], protocol);
     let (mut rig, _) = ready();
-    assert_eq!(rig.root(rendezvous()), [NodeAction::OpenNamespace { here: false, number: 0, seats: None }]);
+    assert_eq!(rig.root(rendezvous()), [NodeAction::OpenNamespace { here: false, number: 0, ranks: None }]);
     assert_eq!(rig.root(rendezvous())[0], protocol);
     assert_eq!(Rig::new().root(rendezvous())[0], protocol, "before Start");
     assert_eq!(Rig::new().root(ToNode::Finish)[0], protocol, "before Start");

@@ -65,7 +65,7 @@ fn notify(n: u32, heard: Heard) -> NodeAction {
     Tell { session: s(n), heard: Box::new(heard) }
 }
 
-fn seat(initial: u32, rank: Option<u32>, active: Option<u32>) -> RoundMember {
+fn round_member(initial: u32, rank: Option<u32>, active: Option<u32>) -> RoundMember {
     RoundMember { initial: r(initial), rank: rank.map(r), active: active.map(r) }
 }
 
@@ -98,8 +98,8 @@ impl Rig {
         for n in 0..count {
             rig.registers(n, asked);
         }
-        let seats: Vec<RoundMember> = (0..count).map(|n| seat(n, Some(n), Some(n))).collect();
-        rig.begins(R0, first_place(count), &seats);
+        let members: Vec<RoundMember> = (0..count).map(|n| round_member(n, Some(n), Some(n))).collect();
+        rig.begins(R0, first_place(count), &members);
         rig
     }
 
@@ -120,9 +120,9 @@ impl Rig {
         self.root(ToNode::Round(down))
     }
 
-    fn begins(&mut self, round: Round, place: RoundRendezvous, seats: &[RoundMember]) -> Vec<NodeAction> {
-        let seats = Capped::chunks(seats.iter().copied()).pop().unwrap_or_default();
-        self.down(RoundDown::Begin { round, place, seats, last: true })
+    fn begins(&mut self, round: Round, place: RoundRendezvous, members: &[RoundMember]) -> Vec<NodeAction> {
+        let members = Capped::chunks(members.iter().copied()).pop().unwrap_or_default();
+        self.down(RoundDown::Begin { round, place, members, last: true })
     }
 
     fn interrupt(&mut self, round: Round) -> Vec<NodeAction> {
@@ -240,9 +240,9 @@ fn a_round_begins_with_what_a_process_would_be_started_with() {
     (0..3).for_each(|n| drop(rig.registers(n, "")));
     let place =
         RoundRendezvous { active_world_size: 2, fault: Some(fault(9, FaultKind::HostLost, "")), ..first_place(4) };
-    let seats = [seat(0, Some(2), Some(1)), seat(1, Some(3), None), seat(2, None, None)];
-    let actions = rig.begins(R0, place, &seats);
-    let namespace = OpenNamespace { here: true, number: 1, seats: Some([r(1)].into_iter().collect()) };
+    let members = [round_member(0, Some(2), Some(1)), round_member(1, Some(3), None), round_member(2, None, None)];
+    let actions = rig.begins(R0, place, &members);
+    let namespace = OpenNamespace { here: true, number: 1, ranks: Some([r(1)].into_iter().collect()) };
     assert_eq!(actions.first(), Some(&namespace), "the space of those that work here, before they hear of it");
     let discarded = notify(2, Heard::Dismissed(Dismissal::Discarded, OsBytes::default()));
     assert_eq!(actions.last(), Some(&discarded));
@@ -302,9 +302,9 @@ fn the_next_round_meets_at_the_port_that_was_held_or_lets_go_of_it() {
         rig.hear(NodeEvent::PortReserved { port: 21000 });
         let port = if here { 21000 } else { 31000 };
         let place = RoundRendezvous { here, port, namespace: 2, ..first_place(2) };
-        let seats = [seat(0, Some(1), Some(1)), seat(1, Some(0), Some(0))];
-        let actions = rig.begins(R1, place, &seats);
-        let namespace = OpenNamespace { here, number: 2, seats: Some([r(0), r(1)].into_iter().collect()) };
+        let members = [round_member(0, Some(1), Some(1)), round_member(1, Some(0), Some(0))];
+        let actions = rig.begins(R1, place, &members);
+        let namespace = OpenNamespace { here, number: 2, ranks: Some([r(0), r(1)].into_iter().collect()) };
         assert_eq!(actions[..2], [UsePort(here), namespace]);
         let begun = began(&actions[2..]);
         assert_eq!(var(&begun[0].1, "MASTER_PORT"), is(&port.to_string()));
@@ -324,7 +324,7 @@ fn the_store_of_a_round_is_where_the_round_meets() {
     rig.interrupt(R0);
     assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: Some("127.0.0.1".into()) }]);
     rig.hear(NodeEvent::PortReserved { port: 21000 });
-    let actions = rig.begins(R1, next(true, 21000), &[seat(0, Some(0), Some(0))]);
+    let actions = rig.begins(R1, next(true, 21000), &[round_member(0, Some(0), Some(0))]);
     let [UsePort(true), OpenNamespace { .. }, Serve { addr, port, .. }, Tell { .. }] = &actions[..] else {
         panic!("{actions:?}")
     };
@@ -333,7 +333,7 @@ fn the_store_of_a_round_is_where_the_round_meets() {
     rig.interrupt(R0);
     rig.is_ready(0, R0);
     rig.hear(NodeEvent::PortReserved { port: 21000 });
-    let actions = rig.begins(R1, next(false, 31000), &[seat(0, Some(0), Some(0))]);
+    let actions = rig.begins(R1, next(false, 31000), &[round_member(0, Some(0), Some(0))]);
     let [UsePort(false), OpenNamespace { here: false, .. }, Unserve, Tell { .. }] = &actions[..] else {
         panic!("{actions:?}")
     };
@@ -344,7 +344,7 @@ fn the_first_round_changes_nothing_of_where_ranks_meet() {
     let rendezvous = Rendezvous { agent_store: true, ..start().rendezvous.unwrap_or_default() };
     let mut rig = Rig::running_by(Start { rendezvous: Some(rendezvous), ..start() }, 1);
     rig.registers(0, "");
-    let actions = rig.begins(R0, first_place(1), &[seat(0, Some(0), Some(0))]);
+    let actions = rig.begins(R0, first_place(1), &[round_member(0, Some(0), Some(0))]);
     assert!(matches!(&actions[..], [OpenNamespace { .. }, Tell { .. }]), "{actions:?}");
 }
 
@@ -480,7 +480,7 @@ fn reserves_may_be_silent_and_get_interrupts() {
     let mut rig = Rig::running(2);
     (0..2).for_each(|n| drop(rig.registers(n, "")));
     let place = RoundRendezvous { active_world_size: 1, ..first_place(2) };
-    rig.begins(R0, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), None)]);
+    rig.begins(R0, place, &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), None)]);
     for _ in 0..10 {
         rig.says(0, Said::Alive(R0, false));
         assert_eq!(rig.wait(50_000), []);
@@ -519,7 +519,7 @@ fn the_end_of_the_job_goes_before_rounds() {
     rig.hear(NodeEvent::PortReserved { port: 9 });
     let end = rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(500) });
     assert!(end.contains(&UsePort(false)), "{end:?}");
-    assert_eq!(rig.begins(R1, first_place(2), &[seat(0, Some(0), Some(0))]), []);
+    assert_eq!(rig.begins(R1, first_place(2), &[round_member(0, Some(0), Some(0))]), []);
     assert_eq!(rig.wait(400_000), [], "who is to end has the grace for it");
 }
 
@@ -545,7 +545,8 @@ fn another_generation_begins_anew() {
     let mut rig = another_generation(|_| {});
     let ranks = Capped::chunks([Enrolled { proc: p(300), ..enrolled(0, &[]) }]).pop().unwrap();
     assert_eq!(rig.registers(0, ""), [up(RoundUp::Joined { call: 0, ranks, terms: "keys=0\n".into() })]);
-    let begun = rig.begins(R0, RoundRendezvous { namespace: 3, ..first_place(1) }, &[seat(0, Some(0), Some(0))]);
+    let begun =
+        rig.begins(R0, RoundRendezvous { namespace: 3, ..first_place(1) }, &[round_member(0, Some(0), Some(0))]);
     assert_eq!(began(&begun).len(), 1);
 }
 
@@ -559,7 +560,7 @@ pub(super) fn another(proc: u32, rank: u32) -> ToNode {
         app_rank: rank,
         app_size: 4,
         stdin: StdinPlan::None,
-        seat: crate::wire::to_node::WorldSeat::sole(r(rank), LocalRank::new(rank)),
+        world_rank: crate::wire::to_node::WorldRank::sole(r(rank), LocalRank::new(rank)),
     };
     ToNode::Spawn { procs: Capped::chunks([delta]).pop().unwrap(), last: true, local_size: 2 }
 }
@@ -584,7 +585,7 @@ fn a_process_that_has_ended_may_be_followed_by_another_that_joins() {
     assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: None }]);
     assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[0], 9)]);
     let place = RoundRendezvous { namespace: 2, port: 9, ..first_place(2) };
-    let actions = rig.begins(R1, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
+    let actions = rig.begins(R1, place, &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), Some(1))]);
     let begun: Vec<u32> = began(&actions).iter().map(|(session, _)| *session).collect();
     assert_eq!(begun, [0, 9]);
     let said = says_exit(&rig, 300, exit(1));

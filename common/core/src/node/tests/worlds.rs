@@ -12,7 +12,7 @@ fn rig(is_spawned: bool) -> Rig {
     let rendezvous = start().rendezvous.unwrap();
     rig.root(ToNode::World(Box::new(WorldStart { world: GEN, is_spawned, rendezvous })));
     let ToNode::Spawn { procs, last, local_size } = spawn(1..3, true) else { panic!("it is one") };
-    let of_world = |delta: &Delta| Delta { seat: WorldSeat { world: GEN, ..delta.seat }, ..*delta };
+    let of_world = |delta: &Delta| Delta { world_rank: WorldRank { world: GEN, ..delta.world_rank }, ..*delta };
     let procs = Capped::chunks(procs.iter().map(of_world)).pop().unwrap();
     rig.root(ToNode::Spawn { procs, last, local_size });
     rig.spawned(1);
@@ -78,7 +78,7 @@ fn nothing_is_kept_of_ten_thousand_workers_that_have_ended_nor_of_their_programs
         rig.root(ToNode::World(Box::new(WorldStart { world, is_spawned: true, rendezvous })));
         let ToNode::Spawn { procs: all, last, local_size } = spawn(procs.clone(), true) else { panic!("it is one") };
         let of_world = |delta: &Delta| Delta {
-            seat: WorldSeat { world, ..delta.seat },
+            world_rank: WorldRank { world, ..delta.world_rank },
             app: crate::id::AppIndex::new(n + 1),
             ..*delta
         };

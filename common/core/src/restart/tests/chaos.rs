@@ -89,7 +89,7 @@ impl Job {
                     assert!(!self.lost.contains(&node), "{node} is lost: {msg:?}");
                     let after = matches!(msg, RoundDown::Finish { .. } | RoundDown::Refuse { .. });
                     assert!(self.closed.is_none() || after, "nothing follows the end: {msg:?}");
-                    if let RoundDown::Begin { round, place, seats, last } = &msg {
+                    if let RoundDown::Begin { round, place, members, last } = &msg {
                         assert!(self.opened && *last);
                         assert_ne!(place.port, 0, "they meet where a port is held");
                         let in_it = |proc: &Process| matches!(proc.at, At::Working | At::Leaving);
@@ -102,7 +102,7 @@ impl Job {
                         );
                         let wanted = self.last.map_or(0, |last| last.get() + 1);
                         assert_eq!(round.get(), wanted, "rounds follow each other");
-                        assert!(begun.insert(node, seats.to_vec()).is_none(), "one begin for each host");
+                        assert!(begun.insert(node, members.to_vec()).is_none(), "one begin for each host");
                         world = Some((place.world_size, place.active_world_size));
                     }
                     self.hosts[node.index()].down.push_back(Down::Word(msg));
@@ -121,9 +121,9 @@ impl Job {
     fn check(&self, begun: &BTreeMap<NodeId, Vec<RoundMember>>, world: u32, active: u32) {
         let all: BTreeSet<NodeId> = self.machine.setup.nodes.keys().copied().collect();
         assert_eq!(begun.keys().copied().collect::<BTreeSet<_>>(), &all - &self.lost, "every host hears of it");
-        let seats = || begun.values().flatten();
+        let members = || begun.values().flatten();
         let sorted = |number: fn(&RoundMember) -> Option<Rank>| {
-            let mut numbers: Vec<u32> = seats().filter_map(number).map(Rank::get).collect();
+            let mut numbers: Vec<u32> = members().filter_map(number).map(Rank::get).collect();
             numbers.sort_unstable();
             numbers
         };
@@ -131,14 +131,14 @@ impl Job {
         let lost = self.machine.world.members().iter().zip(&self.machine.membership.members);
         let lost =
             lost.filter(|(_, member)| matches!(member.state, super::super::membership::MemberState::Failed { .. }));
-        let mut ranks = sorted(|seat| seat.rank);
+        let mut ranks = sorted(|member| member.rank);
         ranks.extend(lost.filter_map(|(world_member, _)| world_member.rank).map(Rank::get));
         ranks.sort_unstable();
         assert_eq!(ranks, (0..world).collect::<Vec<_>>());
-        assert_eq!(sorted(|seat| seat.active), (0..active).collect::<Vec<_>>());
-        for seat in seats() {
-            let proc = self.procs[&seat.initial.get()];
-            assert!(!self.dead.contains(&proc), "initial rank {} is dead", seat.initial);
+        assert_eq!(sorted(|member| member.active), (0..active).collect::<Vec<_>>());
+        for member in members() {
+            let proc = self.procs[&member.initial.get()];
+            assert!(!self.dead.contains(&proc), "initial rank {} is dead", member.initial);
         }
     }
 

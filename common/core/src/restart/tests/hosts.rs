@@ -97,15 +97,15 @@ impl Host {
 
     fn heeds(&mut self, msg: RoundDown) {
         match msg {
-            RoundDown::Begin { round, seats, .. } => {
+            RoundDown::Begin { round, members, .. } => {
                 self.round = Some(round);
                 (self.interrupted, self.answered, self.told_returned) = (false, false, false);
-                for seat in &*seats {
-                    let initial = seat.initial.get();
-                    if seat.rank.is_none() {
+                for member in &*members {
+                    let initial = member.initial.get();
+                    if member.rank.is_none() {
                         self.procs.remove(&initial);
                     } else if let Some(proc) = self.procs.get_mut(&initial) {
-                        proc.at = if seat.active.is_some() { At::Working } else { At::Reserve };
+                        proc.at = if member.active.is_some() { At::Working } else { At::Reserve };
                     }
                 }
             }

@@ -104,8 +104,8 @@ fn a_rank_lost_in_an_earlier_call_is_asked_nothing_for_the_next() {
     on_registered(&mut machine, at(60), 1, vec![enrolled(1, 4, &["b"])], "");
     ready(&mut machine, at(61), 2, two(&["a"]));
     let actions = all(&mut machine);
-    let seats = seats_of(&actions);
-    assert_eq!((machine.round(), seats), (Some(Round::new(3)), Some(3)), "{actions:?}");
+    let members = members_of(&actions);
+    assert_eq!((machine.round(), members), (Some(Round::new(3)), Some(3)), "{actions:?}");
 }
 
 /// A call is done, and rank 0 of two has registered for the next.
@@ -282,7 +282,7 @@ fn a_planned_round_does_not_end_a_job_that_has_lost_a_reserve() {
     all(&mut machine);
     machine.handle(at(50), RestartEvent::Warned { ranks: [Rank::new(1)].into_iter().collect() });
     ready(&mut machine, at(51), 0, (0..4).map(|n| enrolled(n, n, &[])).collect());
-    assert_eq!(seats_of(&all(&mut machine)), Some(4), "the lost one is told nothing");
+    assert_eq!(members_of(&all(&mut machine)), Some(4), "the lost one is told nothing");
     ended(&mut machine, at(60), 2, 2);
     ready(&mut machine, at(61), 1, [0, 1, 3].map(|n| enrolled(n, n, &[])).to_vec());
     assert!(!machine.is_open(), "a fault is: {:?}", machine.world);
@@ -353,11 +353,11 @@ fn a_reserve_that_waits_for_hours_is_no_try_in_vain() {
     }
 }
 
-/// How many of the first host have a seat in the round that begins.
-fn seats_of(actions: &[RestartAction]) -> Option<usize> {
+/// How many of the first host have a member in the round that begins.
+fn members_of(actions: &[RestartAction]) -> Option<usize> {
     actions.iter().find_map(|action| {
-        let RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } = action else { return None };
-        Some(seats.len())
+        let RestartAction::Send { msg: RoundDown::Begin { members, .. }, .. } = action else { return None };
+        Some(members.len())
     })
 }
 
@@ -375,8 +375,8 @@ fn a_reserve_that_was_started_again_is_in_the_next_call() {
     on_registered(&mut machine, at(24), 1, everybody, "keys=0\n");
     ready(&mut machine, at(25), 0, vec![]);
     let actions = all(&mut machine);
-    let seats = seats_of(&actions);
-    assert!(seats == Some(3) || is_refused(&actions), "rank 2 hears nothing: {actions:?}");
+    let members = members_of(&actions);
+    assert!(members == Some(3) || is_refused(&actions), "rank 2 hears nothing: {actions:?}");
 }
 
 /// The same of one that worked.
@@ -389,8 +389,8 @@ fn a_rank_that_was_started_again_is_in_the_next_call() {
     on_registered(&mut machine, at(24), 1, everybody, "keys=0\n");
     ready(&mut machine, at(25), 1, vec![]);
     let actions = all(&mut machine);
-    let seats = seats_of(&actions);
-    assert_eq!(seats, Some(3), "{actions:?}");
+    let members = members_of(&actions);
+    assert_eq!(members, Some(3), "{actions:?}");
 }
 
 /// Rank 1, the only one of its host, was lost in the first call. Its next process is the first to register for the second call.
@@ -415,7 +415,7 @@ fn a_rank_whose_host_is_lost_while_others_register_does_not_take_part() {
     on_registered(&mut machine, at(25), 1, vec![enrolled(0, 0, &[])], "keys=0\n");
     ready(&mut machine, at(26), 1, vec![]);
     let actions = all(&mut machine);
-    assert_eq!(seats_of(&actions), Some(1), "{actions:?}");
+    assert_eq!(members_of(&actions), Some(1), "{actions:?}");
 }
 
 /// A warning and the first round of the process before do not count for this one.

@@ -13,7 +13,7 @@ const PER: u32 = 8;
 struct Said {
     interrupts: u32,
     begins: u32,
-    seats: usize,
+    members: usize,
     others: u32,
 }
 
@@ -22,9 +22,9 @@ fn said(machine: &mut Restart) -> Said {
     while let Some(action) = machine.poll_action() {
         match action {
             RestartAction::Send { msg: RoundDown::Interrupt { .. }, .. } => said.interrupts += 1,
-            RestartAction::Send { msg: RoundDown::Begin { seats, .. }, .. } => {
+            RestartAction::Send { msg: RoundDown::Begin { members, .. }, .. } => {
                 said.begins += 1;
-                said.seats += seats.len();
+                said.members += members.len();
             }
             RestartAction::Send {
                 msg:
@@ -50,7 +50,7 @@ fn a_round_costs_the_root_as_much_as_there_are_hosts() {
     let mut machine = Restart::new(setup(HOSTS, PER, "all,shift"));
     register(&mut machine, HOSTS, PER, &[]);
     let all = usize::try_from(HOSTS * PER).unwrap();
-    assert_eq!(said(&mut machine), Said { interrupts: 0, begins: HOSTS, seats: all, others: 2 });
+    assert_eq!(said(&mut machine), Said { interrupts: 0, begins: HOSTS, members: all, others: 2 });
 
     let status = Status::Signaled { sig: Signal::KILL, core: false };
     let ended = |rank: u32| RestartEvent::Ended {
@@ -81,7 +81,7 @@ fn a_round_costs_the_root_as_much_as_there_are_hosts() {
         machine.handle(Mono::default(), event);
     }
     let left = (0..HOSTS * PER).filter(|rank| !dead(*rank)).count();
-    assert_eq!(said(&mut machine), Said { interrupts: 0, begins: HOSTS, seats: left, others: 1 });
+    assert_eq!(said(&mut machine), Said { interrupts: 0, begins: HOSTS, members: left, others: 1 });
 }
 
 /// More ranks on one host than a message holds.
@@ -96,8 +96,8 @@ fn a_large_host_hears_of_a_round_in_parts() {
     }
     let mut parts = Vec::new();
     while let Some(action) = machine.poll_action() {
-        if let RestartAction::Send { msg: RoundDown::Begin { seats, last, .. }, .. } = action {
-            parts.push((seats.len(), last));
+        if let RestartAction::Send { msg: RoundDown::Begin { members, last, .. }, .. } = action {
+            parts.push((members.len(), last));
         }
     }
     assert_eq!(parts, [(1_024, false), (1_024, false), (452, true)]);

@@ -49,10 +49,10 @@ impl Cache {
         let waiter = Waiter::new(now, ticket, within);
         self.due.extend(waiter.due(Due::Fence, &name));
         self.opened(ticket, Place::Fence(name.clone()));
-        let seats = &self.ranks;
+        let ranks = &self.ranks;
         let fence = self.fences.0.entry(name.clone()).or_insert_with(|| Gathering {
             all: all.clone(),
-            expected: all.without(&all.without(seats)),
+            expected: all.without(&all.without(ranks)),
             here: RankSet::new(),
             told: RankSet::new(),
             waiters: Vec::new(),

@@ -135,9 +135,9 @@ pub struct Cache {
 impl Cache {
     /// For a host with these ranks.
     #[must_use]
-    pub fn new(seats: RankSet) -> Self {
+    pub fn new(ranks: RankSet) -> Self {
         Self {
-            ranks: seats,
+            ranks,
             kept: BTreeMap::new(),
             kept_bytes: 0,
             gets: BTreeMap::new(),

@@ -6,8 +6,7 @@ use super::*;
 use crate::id::NodeId;
 use crate::store::cache::{Cache, CacheAction};
 use crate::store::owner::{Owner, Tell};
-use crate::wire::frozen::client::Space;
-use crate::wire::frozen::client::{Code, Refused, Reply, Words, write_reply};
+use crate::wire::frozen::client::{Code, Refused, Reply, Space, Words, write_reply};
 use crate::wire::store::{Down, Passage, Up, stamped, unstamped};
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -30,14 +29,14 @@ struct Site {
 
 impl Site {
     fn new(hosts: u32, each: u32) -> Self {
-        let seats = |host: u32| {
+        let ranks = |host: u32| {
             let mut set = RankSet::new();
             set.insert_range(host * each, host * each + each - 1);
             set
         };
         Self {
             home: Owner::default(),
-            relays: (0..hosts).map(|host| Cache::new(seats(host))).collect(),
+            relays: (0..hosts).map(|host| Cache::new(ranks(host))).collect(),
             ups: (0..hosts).map(|_| VecDeque::new()).collect(),
             downs: (0..hosts).map(|_| VecDeque::new()).collect(),
             now: Mono::from_nanos(1),

@@ -33,7 +33,7 @@ fn a_rank_that_does_not_leave_its_function_is_reported_in_each_round() {
         rig.begins(
             next,
             RoundRendezvous { port: 9, ..first_place(2) },
-            &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))],
+            &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), Some(1))],
         );
     }
 }

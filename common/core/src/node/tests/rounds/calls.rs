@@ -28,7 +28,7 @@ fn rank_waiting_in_vain_is_reported_in_each_round() {
         rig.interrupt(round);
         (0..2).for_each(|n| drop(rig.is_ready(n, round)));
         rig.hear(NodeEvent::PortReserved { port: 9 });
-        rig.begins(R1, first_place(2), &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
+        rig.begins(R1, first_place(2), &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), Some(1))]);
     }
 }
 
@@ -72,7 +72,7 @@ fn processes_register_again_behind_a_call_that_is_done() {
     assert_eq!(rig.interrupt(R0), [ReservePort { listen: None }], "nobody has to leave anything");
     assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[], 9)]);
     let place = RoundRendezvous { first: R1, port: 9, namespace: 2, ..first_place(2) };
-    let actions = rig.begins(R1, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
+    let actions = rig.begins(R1, place, &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), Some(1))]);
     let begun = began(&actions[2..]);
     assert_eq!(begun.iter().map(|(session, begin)| (*session, begin.round)).collect::<Vec<_>>(), [(10, R0), (11, R0)]);
     assert_eq!(var(&begun[0].1, "RLAUNCH_ROUND"), is("1"), "as the job counts");

@@ -46,7 +46,7 @@ fn message_after_a_call_is_dropped_in_the_next() {
         rig.hear(NodeEvent::SessionBegun { session: s(10 + n), rank, terms });
     }
     let place = RoundRendezvous { first: R1, ..first_place(2) };
-    rig.begins(R1, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
+    rig.begins(R1, place, &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), Some(1))]);
     rig.says(0, Said::Hooks(R0, true));
     rig.hear(NodeEvent::SessionLost { session: s(1) });
     assert_eq!(rig.wait(1_000_000), []);
@@ -72,7 +72,7 @@ fn hooks_in_reserve_come_to_their_end() {
     let reserve = || {
         let mut rig = Rig::running_by(start(), 2);
         (0..2).for_each(|n| drop(rig.registers(n, TERMS)));
-        rig.begins(R0, first_place(2), &[seat(0, Some(0), Some(0)), seat(1, Some(1), None)]);
+        rig.begins(R0, first_place(2), &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), None)]);
         rig.says(1, Said::Hooks(R0, true));
         rig
     };

@@ -12,7 +12,11 @@ fn another(rig: &mut Rig) -> Vec<NodeAction> {
     (0..3).for_each(|n| drop(rig.is_ready(n, R0)));
     rig.hear(NodeEvent::PortReserved { port: 21000 });
     let place = RoundRendezvous { port: 21000, namespace: 2, world_size: 2, active_world_size: 1, ..first_place(3) };
-    rig.begins(R1, place, &[seat(0, None, None), seat(1, Some(1), None), seat(2, Some(0), Some(0))])
+    rig.begins(
+        R1,
+        place,
+        &[round_member(0, None, None), round_member(1, Some(1), None), round_member(2, Some(0), Some(0))],
+    )
 }
 
 #[test]
@@ -43,7 +47,7 @@ fn nothing_is_marked_in_raw_output_or_before_the_first_restart() {
     assert_eq!(marks(&another(&mut Rig::in_round(3))), 0);
     let mut rig = Rig::running_by(labelled(), 1);
     rig.registers(0, "");
-    assert_eq!(marks(&rig.begins(R0, first_place(1), &[seat(0, Some(0), Some(0))])), 0);
+    assert_eq!(marks(&rig.begins(R0, first_place(1), &[round_member(0, Some(0), Some(0))])), 0);
 }
 
 /// Another call begins without a fault: output continues unmarked, except for ranks with a new number.
@@ -57,7 +61,11 @@ fn another_call_is_marked_only_where_it_changes_something() {
             rig.hear(NodeEvent::SessionBegun { session: s(10 + n), rank: Some(r(n)), terms: terms("") });
         }
         let place = RoundRendezvous { first: R1, namespace: 2, active_world_size: working, ..first_place(2) };
-        let actions = rig.begins(R1, place, &[seat(0, Some(0), Some(0)), seat(1, Some(1), (working > 1).then_some(1))]);
+        let actions = rig.begins(
+            R1,
+            place,
+            &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), (working > 1).then_some(1))],
+        );
         actions.iter().filter_map(words).collect::<Vec<_>>()
     };
     assert_eq!(marked(2), ["10 is told", "11 is told"]);

@@ -17,7 +17,7 @@ fn follows() -> (Rig, Vec<NodeAction>) {
         rig.spawned(n);
         rig.registers(n, "");
     }
-    rig.begins(R0, first_place(2), &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
+    rig.begins(R0, first_place(2), &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), Some(1))]);
     rig.exited(1, by(KILL));
     assert_eq!(rig.root(another(300, 1)), [], "the one before is looked at");
     let actions = rig.examined(1, Facts::default());
@@ -127,7 +127,7 @@ fn comes(rig: &mut Rig) -> Vec<NodeAction> {
         app_rank: 5,
         app_size: 6,
         stdin: StdinPlan::None,
-        seat: crate::wire::to_node::WorldSeat::sole(r(5), LocalRank::new(2)),
+        world_rank: crate::wire::to_node::WorldRank::sole(r(5), LocalRank::new(2)),
     };
     rig.root(ToNode::Spawn { procs: Capped::chunks([delta]).pop().unwrap(), last: true, local_size: 3 })
 }
@@ -157,7 +157,7 @@ fn respawn_elsewhere_without_gpus_fails_and_others_continue() {
         rig.spawned(n);
         rig.registers(n, "");
     }
-    rig.begins(R0, first_place(2), &[seat(0, Some(0), Some(0)), seat(1, Some(1), Some(1))]);
+    rig.begins(R0, first_place(2), &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), Some(1))]);
     let [NodeAction::ToRoot(ToRoot::SpawnFailed { proc, error })] = &comes(&mut rig)[..] else { panic!() };
     assert_eq!((*proc, error.step), (p(305), SpawnStep::Gpus));
     rig.exited(1, by(KILL));

@@ -17,8 +17,9 @@ fn a_round_has_its_own_variables_of_slurm() {
         slurm: Some(slurm),
         ..first_place(9)
     };
-    let seats = [seat(0, Some(7), Some(7)), seat(2, Some(8), None), seat(3, Some(2), Some(2))];
-    let begun = began(&rig.begins(R0, place, &seats));
+    let members =
+        [round_member(0, Some(7), Some(7)), round_member(2, Some(8), None), round_member(3, Some(2), Some(2))];
+    let begun = began(&rig.begins(R0, place, &members));
     for (name, value) in [
         ("SLURM_PROCID", "7"),
         ("SLURM_NODEID", "0"),

@@ -56,7 +56,7 @@ fn a_rank_that_the_kernel_cannot_end_does_not_hold_up_the_round() {
     assert_eq!(rig.wait(10_000), [up(RoundUp::Stuck { proc: p(1) }), ReservePort { listen: None }]);
     assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[0], 9)]);
     let place = RoundRendezvous { port: 9, namespace: 2, ..first_place(1) };
-    rig.begins(R1, place, &[seat(0, Some(0), Some(0))]);
+    rig.begins(R1, place, &[round_member(0, Some(0), Some(0))]);
     assert!(!rig.exited(1, by(KILL)).contains(&group(1, KILL)), "it has been gone for long");
     assert_eq!(rig.interrupt(R1), [interrupted(0, R1)]);
 }
@@ -100,7 +100,7 @@ fn a_rank_that_is_gone_does_not_get_on() {
     rig.interrupt(R0);
     rig.is_ready(0, R0);
     rig.hear(NodeEvent::PortReserved { port: 9 });
-    rig.begins(R1, RoundRendezvous { namespace: 2, port: 9, ..first_place(1) }, &[seat(0, Some(0), Some(0))]);
+    rig.begins(R1, RoundRendezvous { namespace: 2, port: 9, ..first_place(1) }, &[round_member(0, Some(0), Some(0))]);
     rig.interrupt(R1);
     rig.is_ready(0, R1);
     assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R1, &[0], 9)], "that was in another round");
