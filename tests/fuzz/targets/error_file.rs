@@ -2,15 +2,10 @@
 #![no_main]
 #![allow(dead_code, reason = "the launcher's own modules, of which not all is used here")]
 
+#[path = "../../../launcher/src/command_names.rs"]
+mod command_names;
 #[path = "../../../launcher/src/view/mod.rs"]
 mod view;
-
-/// The parts of the command line that the views use.
-mod cli {
-    pub(crate) fn command_like(_word: &[u8]) -> Option<&'static str> {
-        None
-    }
-}
 
 use libfuzzer_sys::fuzz_target;
 
