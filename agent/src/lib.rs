@@ -4,11 +4,10 @@
 mod clock;
 pub mod devices;
 mod driver;
-mod early;
 mod edges;
 
-pub use edges::Edge;
 pub use edges::lease::LeaseLine;
+pub use edges::link::Edge;
 pub use edges::metadata;
 pub use edges::tpu_facts::of_here as tpu_facts;
 use rlaunch_core::id::NodeId;
@@ -40,7 +39,10 @@ pub struct AgentSetup {
 #[must_use]
 pub fn run(setup: AgentSetup) -> u8 {
     let temp_files = setup.temp_files;
-    let code = live(setup);
+    let code = driver::run(setup).unwrap_or_else(|error| {
+        tracing::error!(%error, "the agent cannot start");
+        rlaunch_core::exit::LAUNCH
+    });
     // The guardian does so too, if it lives.
     temp_files.sweep();
     code
@@ -48,19 +50,5 @@ pub fn run(setup: AgentSetup) -> u8 {
 
 /// Says in the agent's stead why there is none.
 pub fn refuse(node: NodeId, edge: Edge, error: &io::Error) {
-    edges::last_word(node, &mut edge.early(), "start the agent", error);
-}
-
-fn live(setup: AgentSetup) -> u8 {
-    match early::run(setup) {
-        Ok(early::Outcome::Over(code)) => code,
-        Ok(early::Outcome::Live(live)) => driver::run(live.0, live.1).unwrap_or_else(|error| {
-            tracing::error!(%error, "the agent cannot go on");
-            rlaunch_core::exit::LAUNCH
-        }),
-        Err(error) => {
-            tracing::error!(%error, "the agent cannot start");
-            rlaunch_core::exit::LAUNCH
-        }
-    }
+    edges::link::last_word(node, &mut edge.early(), "start the agent", error);
 }

@@ -1,6 +1,6 @@
 //! The launcher's driver: one wait, `handle`, drain the actions.
 
-use crate::edges::{Edges, now};
+use crate::edges::{Edges, Setup, now};
 use anyhow::Context as _;
 use rlaunch_core::exit::Ending;
 use rlaunch_core::job::Job;
@@ -10,21 +10,18 @@ use std::mem::ManuallyDrop;
 /// Events that are handled before the actions they caused are looked at again.
 const BURST: usize = 256;
 
-pub(crate) fn run(job: Job, edges: Edges) -> anyhow::Result<Ending> {
-    // Never dropped: the process ends with this, and the kernel gives everything back at once.
-    let (mut job, mut edges) = (ManuallyDrop::new(job), ManuallyDrop::new(edges));
-    while let Some(action) = job.poll_action() {
-        edges.perform(action);
-    }
-    // The agent starts ranks while our runtime is being built.
-    edges.flush_early();
+pub(crate) fn run(job: Job, setup: Setup<'_>) -> anyhow::Result<Ending> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
         .context("cannot build the launcher's event loop")?;
+    // Never dropped: the process ends with this, and the kernel gives everything back at once.
     ManuallyDrop::new(runtime).block_on(async {
-        edges.go_live().context("cannot watch the job")?;
+        let (mut job, mut edges) = (ManuallyDrop::new(job), ManuallyDrop::new(Edges::new(setup)?));
+        while let Some(action) = job.poll_action() {
+            edges.perform(action);
+        }
         loop {
             edges.wait(job.poll_timeout()).await;
             // All messages that have arrived come first: after a suspension they happened before the deadlines that are due only now.

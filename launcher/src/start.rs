@@ -5,8 +5,8 @@ use crate::began::Began;
 use crate::bootstrap::{self};
 use crate::cli::{self, Apart, Command, Plan, Reach, Verbosity};
 use crate::directory::{self, NoDirectory};
+use crate::edges::Setup;
 use crate::edges::pool::Warner;
-use crate::edges::{Edges, Setup};
 use crate::pool::detach::Caller;
 use crate::print::{answer, broken, fail, refuse, say};
 use crate::this_machine::{read_all, read_file, with_site};
@@ -347,7 +347,7 @@ fn job(
         None => None,
     };
     let setup = Setup { edge, lifeline, plan: &plan, origin, remote, pool };
-    driver::run(job, Edges::new(setup)?)
+    driver::run(job, setup)
 }
 
 /// The settings that ranks of other hosts get of this place.

@@ -368,9 +368,7 @@ fn shortage(error: &io::Error, step: &str) -> NodeRefusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AgentSetup, Edge};
-    use rlaunch_core::id::NodeId;
-    use std::os::unix::net::UnixStream;
+
     use std::process::{Child, Command, Stdio};
     use std::sync::{Mutex, PoisonError};
 
@@ -416,18 +414,8 @@ mod tests {
     /// Thrice as many requests as one queue has room for, and no answer is taken in meanwhile.
     #[test]
     fn requests_beyond_the_room_of_the_queue_are_answered() {
-        let (_launcher, edge) = UnixStream::pair().unwrap();
-        let (_guardian_far, guardian) = UnixStream::pair().unwrap();
-        let mut edges = Edges::new(AgentSetup {
-            node: NodeId::new(0),
-            edge: Edge::Socket(edge.into()),
-            guardian: guardian.into(),
-            origin: rlaunch_sys::origin::capture().unwrap(),
-            temp_files: rlaunch_sys::guardian::TempFiles::new().unwrap(),
-            no_subreaper: None,
-            lease: None,
-        })
-        .unwrap();
+        let _runtime = super::super::testing::enter();
+        let (mut edges, _far) = super::super::testing::edges();
         let count = 3 * ROOM;
         for proc in (0..).take(count) {
             let reaped = Reaped { session: u32::MAX, rank: proc };

@@ -10,6 +10,7 @@ mod writer;
 use super::pump::Stream;
 use super::{Edges, rank_table};
 use crate::clock::now;
+use crate::edges::live_set::LiveSet;
 use rlaunch_core::file_pattern::Writer;
 use rlaunch_core::id::{ProcId, Std, StreamId};
 use rlaunch_core::logs::Way;
@@ -18,14 +19,11 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_sys::doorbell::Doorbell;
-use rlaunch_sys::epoll::{Batch, ReadySet};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::sync::Arc;
 use std::sync::mpsc::TrySendError;
 use std::task::Context;
-use tokio::io::unix::AsyncFd;
 use writer::{Answer, Port, Request};
 
 /// Time that a file system may hang while the job ends. The launcher waits longer for us: it does not end an agent that has no rank left
@@ -49,9 +47,7 @@ struct Inner {
     /// bounded by [`ROOM`], and of everything else there are a few for each rank.
     backlog: VecDeque<Request>,
     /// Streams that are not shown.
-    set: Arc<ReadySet>,
-    live: Option<AsyncFd<Arc<ReadySet>>>,
-    batch: Batch,
+    set: LiveSet,
     turn: VecDeque<StreamId>,
     /// Streams with a file.
     open: BTreeMap<StreamId, File>,
@@ -75,15 +71,12 @@ struct File {
 
 impl Inner {
     fn new(watch: impl FnOnce(&Doorbell) -> io::Result<()>) -> io::Result<Self> {
-        let set = Arc::new(ReadySet::new()?);
         let port = Port::start().and_then(|port| watch(&port.bell).map(|()| port));
         let port = port.inspect_err(|error| tracing::error!(%error, "log files cannot be written")).ok();
         Ok(Self {
             port,
             backlog: VecDeque::new(),
-            set,
-            live: None,
-            batch: Batch::with_room(64),
+            set: LiveSet::with_room(64)?,
             turn: VecDeque::new(),
             open: BTreeMap::new(),
             under_way: (0, 0),
@@ -157,7 +150,7 @@ impl Inner {
         if !self.has_room() && !self.is_stuck() {
             return None;
         }
-        super::pump::next_ready(self.live.as_ref()?, &mut self.batch, &mut self.turn, cx)
+        super::pump::next_ready(&mut self.set, &mut self.turn, cx)
     }
 }
 
@@ -165,12 +158,6 @@ impl Logs {
     /// Whether more may be read for a file.
     pub(super) fn has_room(&self) -> bool {
         self.0.as_ref().is_none_or(|inner| inner.has_room() || inner.is_stuck())
-    }
-
-    pub(super) fn go_live(&mut self) -> io::Result<()> {
-        let Some(inner) = &mut self.0 else { return Ok(()) };
-        inner.live = Some(rlaunch_net::ready::readable(Arc::clone(&inner.set))?);
-        Ok(())
     }
 
     /// When a file system that does not answer is given up.
@@ -229,11 +216,6 @@ pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &mut ExecSpec) -> b
                 edges.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno, path }));
                 return false;
             }
-        }
-        if edges.watch.is_live()
-            && let Err(error) = edges.logs.go_live()
-        {
-            tracing::error!(%error, "streams that are not shown cannot be read");
         }
     }
     let (Some(inner), Some(logs)) = (&mut edges.logs.0, &exec.base.logs) else { return false };
@@ -406,6 +388,7 @@ mod tests {
     /// However long it takes: bytes of a rank that runs are given up for no file system.
     #[test]
     fn a_file_system_that_does_not_answer_is_waited_for_while_ranks_run() {
+        let _runtime = super::super::testing::enter();
         let mut inner = Inner::new(|_| Ok(())).unwrap();
         (inner.under_way, inner.silent_since) = ((1, ROOM), Some(long_ago()));
         let id = StreamId::of(ProcId::new(0), Std::Out);
@@ -421,6 +404,7 @@ mod tests {
     /// A file system that does not answer: ranks wait for it while they are waited for, and nothing waits longer.
     #[test]
     fn a_file_system_that_does_not_answer_is_given_up_only_at_the_end() {
+        let _runtime = super::super::testing::enter();
         let (_answer, held) = sync_channel::<()>(0);
         let port = Port::over(move |_| {
             let _ended = held.recv();

@@ -7,6 +7,8 @@ mod device_thread;
 mod examine;
 mod files;
 pub(crate) mod lease;
+pub(crate) mod link;
+mod live_set;
 mod logs;
 pub mod metadata;
 mod mpi;
@@ -25,6 +27,8 @@ mod stdin;
 mod store;
 mod sweep;
 mod tcpstore_listener;
+#[cfg(test)]
+mod testing;
 pub(crate) mod tpu_facts;
 mod watch;
 mod worlds;
@@ -32,81 +36,35 @@ mod worlds;
 use crate::AgentSetup;
 use crate::clock::now;
 use bytes::Bytes;
+use link::{Link, last_word, refusal};
 use rank_table::Ranks;
 use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::node::{NodeAction, NodeEvent};
-use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::stream::turn::Broken;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::Flags;
-use rlaunch_core::wire::to_node::ToNode;
-use rlaunch_core::wire::to_root::{NodeRefusal, ToRoot};
-use rlaunch_net::seal::Seal;
-use rlaunch_net::{Alarm, Body, Closed, Connection, Early};
+use rlaunch_core::wire::to_node::{Start, ToNode};
+use rlaunch_core::wire::to_root::ToRoot;
+use rlaunch_net::{Alarm, Body, Early};
 use rlaunch_sys::guardian::TempFiles;
 use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, RawFd};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// How long ends of ranks may wait for us while others are being started.
 const REST: Duration = Duration::from_millis(2);
 
-/// How long the launcher may take to accept the last words of an agent without a runtime.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-
 /// How long what we have to say at our end may take to go out, if we hear nothing from there.
 const OUTLIVED: Span = Span::from_secs(2);
 
 /// Descriptors for which there is room before there are threads: those of some hundred ranks, and as many connections to the store.
 const ROOM: RawFd = 4096;
-
-/// The carrier of the stream to the launcher.
-#[derive(Debug)]
-pub enum Edge {
-    /// A socket.
-    Socket(OwnedFd),
-    /// The pipes of sshd or srun, on another machine.
-    Halves {
-        /// From the launcher.
-        input: OwnedFd,
-        /// To the launcher.
-        output: OwnedFd,
-    },
-    /// A sealed edge: its messages are encrypted after the handshake.
-    Sealed(Box<Self>, Box<Seal>),
-}
-
-impl Edge {
-    /// The same edge, with this seal.
-    #[must_use]
-    pub fn sealed(self, seal: Option<Box<Seal>>) -> Self {
-        match seal {
-            Some(seal) => Self::Sealed(Box::new(self), seal),
-            None => self,
-        }
-    }
-
-    pub(crate) fn early(self) -> Early<ToNode> {
-        match self {
-            Self::Socket(fd) => Early::new(fd),
-            Self::Halves { input, output } => Early::from_halves(input, output),
-            Self::Sealed(edge, seal) => edge.early().sealed(*seal),
-        }
-    }
-}
-
-/// The stream to the launcher, before and after there is a runtime.
-enum Link {
-    Early(Early<ToNode>),
-    Live(Connection<ToNode>),
-    Gone,
-}
 
 /// All that the agent holds of the kernel.
 pub(crate) struct Edges {
@@ -162,19 +120,32 @@ pub(crate) struct Edges {
 }
 
 impl Edges {
+    /// Takes what the agent was given, within a runtime. An error has been reported to the launcher.
     pub(crate) fn new(setup: AgentSetup) -> io::Result<Self> {
         rlaunch_sys::origin::raise_nofile(&setup.origin);
-        let (node, mut link) = (setup.node, setup.edge.early());
-        let sets =
-            watch::Watch::new(&setup.origin, setup.guardian).and_then(|watch| Ok((watch, pump::Pump::new(node)?)));
-        let (watch, pump) = sets.inspect_err(|error| last_word(node, &mut link, "watch what happens", error))?;
-        rlaunch_sys::fd::make_room(&watch.set, ROOM);
-        if let Some(line) = &setup.lease {
-            let watched = watch.watch_guardian_signals(line);
-            watched.inspect_err(|error| last_word(node, &mut link, "watch what happens", error))?;
-        }
+        let (node, link) = (setup.node, setup.edge.early());
+        let fails = |link: &mut Early<ToNode>, error: &io::Error| last_word(node, link, "watch what happens", error);
+        let sets = watch::Watch::new(&setup.origin, setup.guardian).and_then(|watch| {
+            rlaunch_sys::fd::make_room(&*watch.set, ROOM);
+            setup.lease.iter().try_for_each(|line| watch.watch_guardian_signals(line))?;
+            Ok((watch, pump::Pump::new(node)?))
+        });
+        let (link, (watch, pump)) = match sets {
+            Ok(sets) => match link.into_connection() {
+                Ok(link) => (Some(link), sets),
+                Err((mut link, error)) => {
+                    fails(&mut link, &error);
+                    return Err(error);
+                }
+            },
+            Err(error) => {
+                let mut link = link;
+                fails(&mut link, &error);
+                return Err(error);
+            }
+        };
         Ok(Self {
-            link: Link::Early(link),
+            link,
             origin: setup.origin,
             node,
             lease: setup.lease,
@@ -210,90 +181,28 @@ impl Edges {
         })
     }
 
-    /// The launcher was heard of: takes the caller's CPUs, before there are threads.
-    pub(crate) fn settle_down(&self) {
+    /// The launcher was heard of: takes the caller's CPUs, before there are threads. Without diagnostics the agent lets go of the user's
+    /// stderr too.
+    fn on_start(&mut self, start: &Start) {
         self.origin.restore_cpus();
-    }
-
-    /// Whether something is to be waited for besides the launcher, a rank or the end of what is swept: time to build the
-    /// runtime.
-    pub(crate) fn has_work(&self) -> bool {
-        !self.ranks.is_empty() || self.sweep.deadline().is_some()
-    }
-
-    /// The next frame, before there is a runtime. `None`: nothing had come by `deadline`, or before something else happened.
-    pub(crate) fn recv_early(&mut self, deadline: Option<Mono>) -> Result<Option<Body<ToNode>>, Closed> {
-        let Link::Early(link) = &mut self.link else { return Err(Closed::Eof) };
-        let time = deadline.map(|at| Duration::from_nanos(at.since(now()).nanos()));
-        let frame = link.recv_beside(&self.watch.set, time)?;
-        if frame.is_none() {
-            watch::look(self);
+        if start.settings.trace.is_empty() {
+            self.release_stdio(&[2]);
+        } else {
+            rlaunch_net::diagnostics::start(&start.settings.trace);
         }
-        Ok(frame.map(|frame| frame.body))
     }
 
-    /// Whether the guardian is gone.
-    pub(crate) fn is_unguarded(&self) -> bool {
-        self.watch.is_unguarded()
+    /// Lets go of these streams of the caller. After an error the launcher gets a message, and the agent ends.
+    pub(crate) fn release_stdio(&mut self, streams: &[i32]) {
+        if let Err(error) = rlaunch_sys::fd::release_stdio(streams) {
+            self.send(&refusal("open /dev/null", &error));
+            self.finish = Some((rlaunch_core::exit::LAUNCH, now()));
+        }
     }
 
     /// Wakes the guardian before we end: a suspended guardian would remain otherwise, and see neither our end nor our last report.
     pub(crate) fn wake_guardian(&self) {
         self.watch.wake_guardian();
-    }
-
-    /// Finishes the sandbox that is being set up, unless there is something of the launcher's to be read meanwhile; whether
-    /// it did.
-    pub(crate) fn set_up_sandbox(&mut self) -> bool {
-        !matches!(&self.link, Link::Early(link) if link.has_frame()) && sandbox::finish(self)
-    }
-
-    /// Writes what `perform` queued, before there is a runtime. Nothing waits for it: what is not taken goes out while we
-    /// read, or under the runtime.
-    pub(crate) fn flush_early(&mut self) {
-        if let Link::Early(link) = &mut self.link
-            && link.flush().is_err()
-        {
-            self.lose_link();
-        }
-    }
-
-    /// The same for the last words of an agent that never gets a runtime: who does not take them goes without.
-    pub(crate) fn flush_last(&mut self) {
-        if let Link::Early(link) = &mut self.link {
-            flush_last(link);
-        }
-    }
-
-    /// Hands everything to the runtime that was entered.
-    pub(crate) fn go_live(&mut self) -> io::Result<()> {
-        self.watch.go_live()?;
-        self.pump.go_live()?;
-        self.logs.go_live()?;
-        self.listener.as_mut().map_or(Ok(()), tcpstore_listener::TcpStoreListener::go_live)?;
-        self.worlds.go_live()?;
-        self.mpi.as_mut().map_or(Ok(()), |mpi| mpi.go_live())?;
-        self.store.as_mut().map_or(Ok(()), store::Store::go_live)?;
-        let Link::Early(link) = std::mem::replace(&mut self.link, Link::Gone) else { return Ok(()) };
-        let (link, done) = match link.into_connection() {
-            Ok(link) => (Link::Live(link), Ok(())),
-            Err((link, error)) => (Link::Early(*link), Err(error)),
-        };
-        self.link = link;
-        done
-    }
-
-    /// The last word of an agent that has no runtime.
-    pub(crate) fn give_up(&mut self, step: &str, error: &io::Error) {
-        if let Link::Early(link) = &mut self.link {
-            last_word(self.node, link, step, error);
-        }
-        self.wake_guardian();
-    }
-
-    /// Takes an event that was read before there is a runtime. It says more than that something could not be written.
-    pub(crate) fn happened(&mut self, event: NodeEvent) {
-        self.events.push_front(event);
     }
 
     /// Returns the next event; `None`: nothing more for now.
@@ -305,8 +214,8 @@ impl Edges {
     pub(crate) fn finished(&self) -> Option<u8> {
         let (code, asked) = self.finish?;
         let written = match &self.link {
-            Link::Live(link) => link.is_flushed() || (self.deaf && asked + OUTLIVED <= now()),
-            Link::Early(_) | Link::Gone => true,
+            Some(link) => link.is_flushed() || (self.deaf && asked + OUTLIVED <= now()),
+            None => true,
         };
         // A file that is to be removed is waited for, but not for long.
         let removed = self.files.quiet_at().is_none_or(|at| at <= now());
@@ -321,10 +230,11 @@ impl Edges {
 
     /// Leaves the processors to a launch that is under way: ranks that end at once would wake us for every one of them,
     /// and us the launcher, just where the next rank should start. The launcher's word and the spawn thread's bell, which
-    /// rings at a failure and when it has nothing to do, end the rest at once.
+    /// rings at a failure and when it has nothing to do, end the rest at once. Our own messages go out first.
     fn rest(&self) {
-        if let (true, true, Link::Live(link), Some(port)) =
+        if let (true, true, Some(link), Some(port)) =
             (self.stirred, self.ranks.launching(), &self.link, self.sandbox.spawn_port())
+            && link.is_flushed()
         {
             rlaunch_sys::fd::readable_within(&[link.as_fd(), port.bell().as_fd()], REST);
         }
@@ -332,12 +242,18 @@ impl Edges {
 
     fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
         self.poll_flush(cx);
-        sandbox::finish(self);
+        // While the sandbox is being set up, what has come with the order for it is unpacked.
+        if !matches!(&self.link, Some(link) if link.has_frame()) {
+            sandbox::finish(self);
+        }
         watch::poll(self, cx);
         renew::finish(self);
         sessions::poll(self, cx);
-        metadata::poll(self, cx);
-        preempt_probe::poll(self);
+        // No launch waits for these.
+        if !self.ranks.is_empty() {
+            metadata::poll(self, cx);
+            preempt_probe::poll(self);
+        }
         self.poll_recv(cx);
         self.stdin.poll(cx, &mut self.link);
         self.events.extend(self.stdin.take_failure().map(|errno| NodeEvent::InputFailed { errno }));
@@ -391,12 +307,18 @@ impl Edges {
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) {
-        while let (Link::Live(link), false) = (&mut self.link, self.deaf) {
+        while let (Some(link), false) = (&mut self.link, self.deaf) {
             match link.poll_recv(cx) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(frame)) => match frame.body {
                     Body::Message(ToNode::Whose(question)) => tcpstore_listener::asked(self, &question),
                     Body::Message(ToNode::Theirs(answer)) => tcpstore_listener::answered(self, &answer),
+                    Body::Message(ToNode::Start(start)) => {
+                        self.on_start(&start);
+                        self.events.push_back(NodeEvent::FromRoot(ToNode::Start(start)));
+                        // The sandbox comes before all that follows.
+                        return cx.waker().wake_by_ref();
+                    }
                     Body::Message(message) => self.events.push_back(NodeEvent::FromRoot(message)),
                     Body::Data { bytes, flags, .. } => self.stdin_arrived(bytes, flags),
                     Body::Credit(up_to) => self.granted(up_to),
@@ -420,7 +342,7 @@ impl Edges {
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) {
-        if let Link::Live(link) = &mut self.link
+        if let Some(link) = &mut self.link
             && let Poll::Ready(Err(error)) = link.poll_flush(cx)
         {
             tracing::debug!(%error, "the edge to the launcher cannot be written");
@@ -429,7 +351,7 @@ impl Edges {
     }
 
     fn lose_link(&mut self) {
-        self.link = Link::Gone;
+        self.link = None;
         self.events.push_back(NodeEvent::EdgeLost);
     }
 
@@ -521,9 +443,8 @@ impl Edges {
 
     fn send(&mut self, message: &ToRoot) {
         let sent = match &mut self.link {
-            Link::Early(link) => link.send(self.node, message),
-            Link::Live(link) => link.send(self.node, message),
-            Link::Gone => Ok(()),
+            Some(link) => link.send(self.node, message),
+            None => Ok(()),
         };
         if sent.is_err() {
             self.lose_link();
@@ -532,9 +453,8 @@ impl Edges {
 
     fn beat(&mut self, beat: Beat) {
         let sent = match &mut self.link {
-            Link::Early(link) => link.beat(self.node, beat),
-            Link::Live(link) => link.beat(self.node, beat),
-            Link::Gone => Ok(()),
+            Some(link) => link.beat(self.node, beat),
+            None => Ok(()),
         };
         if sent.is_err() {
             self.lose_link();
@@ -559,21 +479,6 @@ impl Edges {
         } else {
             self.files.remove(error_file.to_vec(), |bell| self.watch.watch_files(bell));
         }
-    }
-}
-
-/// Why an agent cannot continue: it would look like a crash otherwise.
-pub(crate) fn last_word(node: NodeId, link: &mut Early<ToNode>, step: &str, error: &io::Error) {
-    let why = NodeRefusal::Resource { errno: error.raw_os_error().unwrap_or(0), step: OsBytes::from(step) };
-    let _overflow = link.send(node, &ToRoot::Refused(why));
-    flush_last(link);
-}
-
-fn flush_last(link: &mut Early<ToNode>) {
-    match link.flush_within(LAST_WORDS) {
-        Ok(true) => {}
-        Ok(false) => tracing::warn!("the launcher does not take our last words"),
-        Err(error) => tracing::debug!(%error, "the edge to the launcher cannot be written"),
     }
 }
 

@@ -16,6 +16,7 @@ use super::rank_table::RankOf;
 use super::tcpstore_listener::{AcceptQueue, Authorizer, PendingConnection};
 use super::{Edges, rank_table, store};
 use crate::clock::now;
+use crate::edges::live_set::LiveSet;
 use connection::Connection;
 pub(super) use last_words::has_last_words;
 use noted_files::NotedFiles;
@@ -36,15 +37,12 @@ use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frozen::client::write_reply;
 use rlaunch_core::wire::node_news::NodeNews;
 use rlaunch_core::wire::order::{Asker, RankOrder};
-use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::guardian::TempFiles;
 use rlaunch_sys::{holders, socket};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::io::unix::AsyncFd;
+use std::task::Context;
 
 /// The token of the listener: above those of all connections.
 const LISTENER: u64 = u64::MAX;
@@ -82,9 +80,7 @@ struct World {
 #[derive(Debug)]
 pub(super) struct MpiListener {
     queue: AcceptQueue,
-    set: Arc<ReadySet>,
-    live: Option<AsyncFd<Arc<ReadySet>>>,
-    batch: Batch,
+    set: LiveSet,
     authorizer: Option<Authorizer>,
     /// Worlds whose ranks are known.
     worlds: BTreeMap<WorldId, World>,
@@ -114,13 +110,7 @@ pub(super) fn open(edges: &mut Edges, service: MpiService) -> Option<u16> {
         }
         MpiService::Served | MpiService::Yielding => {}
     }
-    let opened = MpiListener::open(edges.temp_files).and_then(|mut listener| {
-        if edges.watch.is_live() {
-            listener.go_live()?;
-        }
-        Ok(listener)
-    });
-    match opened {
+    match MpiListener::open(edges.temp_files) {
         Ok(listener) => {
             let port = listener.queue.own().port();
             edges.mpi = Some(Box::new(listener));
@@ -187,12 +177,10 @@ impl MpiListener {
     fn open(files: TempFiles) -> io::Result<Self> {
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
         listener.set_nonblocking(true)?;
-        let set = Arc::new(ReadySet::new()?);
+        let set = LiveSet::with_room(BURST)?;
         Ok(Self {
             queue: AcceptQueue::local(listener, Guard::Job, MOST, &set, LISTENER)?,
             set,
-            live: None,
-            batch: Batch::with_room(BURST),
             authorizer: None,
             worlds: BTreeMap::new(),
             connections: Table::default(),
@@ -207,11 +195,6 @@ impl MpiListener {
         })
     }
 
-    pub(super) fn go_live(&mut self) -> io::Result<()> {
-        self.live = Some(rlaunch_net::ready::readable(Arc::clone(&self.set))?);
-        Ok(())
-    }
-
     fn open_world(&mut self, world: WorldId, mut layout: Layout) {
         layout.session_dir = self.noted.dir_of(&layout.name);
         tracing::debug!("MPI: {} ranks as {}", layout.size(), layout.name);
@@ -222,15 +205,12 @@ impl MpiListener {
     /// Takes in everything that has come until now.
     fn look(&mut self, ranks: &rank_table::Ranks) {
         for _ in 0..ROUNDS {
-            if self.set.ready(&mut self.batch) == 0 {
-                return;
-            }
-            self.round(ranks);
+            let Some(tokens) = self.set.look() else { return };
+            self.round(tokens, ranks);
         }
     }
 
-    fn round(&mut self, ranks: &rank_table::Ranks) {
-        let tokens: Vec<u64> = self.batch.tokens().collect();
+    fn round(&mut self, tokens: Vec<u64>, ranks: &rank_table::Ranks) {
         for token in tokens {
             match token {
                 LISTENER => self.accept(),
@@ -516,18 +496,13 @@ pub(super) fn ask_store(edges: &mut Edges) {
 fn serve(edges: &mut Edges, cx: &mut Context<'_>) {
     for _ in 0..ROUNDS {
         let Edges { mpi: Some(listener), .. } = edges else { return };
-        let Some(live) = &listener.live else { return };
-        let Poll::Ready(Ok(mut ready)) = live.poll_read_ready(cx) else { return };
-        if listener.set.ready(&mut listener.batch) == 0 {
-            ready.clear_ready();
-            continue;
-        }
+        let Some(tokens) = listener.set.poll(cx) else { return };
         if edges.ranks.launching() {
             // The process may be of a rank whose start is not taken in yet.
             rank_table::drain_outcomes(edges);
         }
         let Edges { mpi: Some(listener), ranks, .. } = edges else { return };
-        listener.round(ranks);
+        listener.round(tokens, ranks);
     }
     cx.waker().wake_by_ref();
 }

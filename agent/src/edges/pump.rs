@@ -6,6 +6,7 @@
 use super::rank_table::Ranks;
 use super::{Edges, Link, logs, mpi};
 use crate::clock::now;
+use crate::edges::live_set::LiveSet;
 use rlaunch_core::id::{NodeId, ProcId, Std, StreamId};
 use rlaunch_core::logs::Way;
 use rlaunch_core::node::NodeEvent;
@@ -16,13 +17,10 @@ use rlaunch_core::stream::tail::Tail;
 use rlaunch_core::stream::window::{self, Window};
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frame::Flags;
-use rlaunch_sys::epoll::{Batch, ReadySet};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::io::unix::AsyncFd;
+use std::task::Context;
 
 /// Read at once from a stream that is cut into lines: with labels of usual length it still fills one frame.
 const LINES_CHUNK: usize = 60 << 10;
@@ -81,10 +79,8 @@ enum Phase {
 
 pub(super) struct Pump {
     node: NodeId,
-    pub(super) set: Arc<ReadySet>,
+    pub(super) set: LiveSet,
     pub(super) window: Window,
-    live: Option<AsyncFd<Arc<ReadySet>>>,
-    batch: Batch,
     pub(super) lines: OpenLines,
     turn: VecDeque<StreamId>,
     /// Memory for the next chunk.
@@ -105,10 +101,8 @@ impl Pump {
         let frame_max = usize::try_from(window::frame_max(size)).unwrap_or(usize::MAX);
         Ok(Self {
             node,
-            set: Arc::new(ReadySet::new()?),
+            set: LiveSet::with_room(64)?,
             window: Window::new(0),
-            live: None,
-            batch: Batch::with_room(64),
             lines: OpenLines::default(),
             turn: VecDeque::new(),
             chunk: Vec::new(),
@@ -125,11 +119,6 @@ impl Pump {
     pub(super) fn share(&mut self, nodes: u32) {
         self.size = window::size(nodes);
         self.frame_max = usize::try_from(window::frame_max(self.size)).unwrap_or(usize::MAX);
-    }
-
-    pub(super) fn go_live(&mut self) -> io::Result<()> {
-        self.live = Some(rlaunch_net::ready::readable(Arc::clone(&self.set))?);
-        Ok(())
     }
 
     fn has_credit(&self) -> bool {
@@ -174,27 +163,17 @@ impl Pump {
 
     /// The next stream that has something to read.
     fn next_ready(&mut self, cx: &mut Context<'_>) -> Option<StreamId> {
-        next_ready(self.live.as_ref()?, &mut self.batch, &mut self.turn, cx)
+        next_ready(&mut self.set, &mut self.turn, cx)
     }
 }
 
 /// The next stream of a set that has something to read; `turn` holds those of the last look.
-pub(super) fn next_ready(
-    live: &AsyncFd<Arc<ReadySet>>,
-    batch: &mut Batch,
-    turn: &mut VecDeque<StreamId>,
-    cx: &mut Context<'_>,
-) -> Option<StreamId> {
+pub(super) fn next_ready(set: &mut LiveSet, turn: &mut VecDeque<StreamId>, cx: &mut Context<'_>) -> Option<StreamId> {
     loop {
         if let Some(id) = turn.pop_front() {
             return Some(id);
         }
-        let Poll::Ready(Ok(mut guard)) = live.poll_read_ready(cx) else { return None };
-        if guard.get_inner().ready(batch) == 0 {
-            guard.clear_ready();
-            continue;
-        }
-        turn.extend(batch.tokens().filter_map(|t| u32::try_from(t).ok().and_then(StreamId::from_raw)));
+        turn.extend(set.poll(cx)?.into_iter().filter_map(|t| u32::try_from(t).ok().and_then(StreamId::from_raw)));
     }
 }
 
@@ -204,13 +183,12 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
         settle_end(edges);
         // An edge that is gone takes everything: the ranks must not block on a full pipe while they are being ended.
         let (room, lost) = match &edges.link {
-            Link::Live(link) => (link.has_room(), false),
-            Link::Early(_) => return,
-            Link::Gone => (true, true),
+            Some(link) => (link.has_room(), false),
+            None => (true, true),
         };
         if !room {
             edges.poll_flush(cx);
-            if matches!(&edges.link, Link::Live(link) if !link.has_room()) {
+            if matches!(&edges.link, Some(link) if !link.has_room()) {
                 return;
             }
             continue;
@@ -254,7 +232,7 @@ fn unpark(edges: &mut Edges, lost: bool) {
 
 /// Reports the end of a stream once no later message can overtake its last frame.
 fn settle_end(edges: &mut Edges) {
-    let under_way = matches!(&edges.link, Link::Live(link) if link.has_data());
+    let under_way = matches!(&edges.link, Some(link) if link.has_data());
     if !under_way && let Some((id, total, file)) = edges.pump.ending.take() {
         if file {
             return logs::ended(edges, id, total);
@@ -269,21 +247,20 @@ pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
     if !is_able(edges) {
         return None;
     }
-    let lost = matches!(edges.link, Link::Gone);
+    let lost = edges.link.is_none();
     edges.ranks.held(|id| lost || edges.pump.may_send(id)).map(|(at, _)| at)
 }
 
 /// An edge that is gone takes everything: the ranks must not block on a full pipe while they are being ended.
 fn has_room(edges: &Edges) -> bool {
     match &edges.link {
-        Link::Live(link) => link.has_room(),
-        Link::Early(_) => false,
-        Link::Gone => true,
+        Some(link) => link.has_room(),
+        None => true,
     }
 }
 
 fn is_able(edges: &Edges) -> bool {
-    has_room(edges) && (matches!(edges.link, Link::Gone) || edges.pump.has_credit())
+    has_room(edges) && (edges.link.is_none() || edges.pump.has_credit())
 }
 
 /// Makes one frame; false if there is none.
@@ -339,7 +316,7 @@ fn read(edges: &mut Edges, id: StreamId) {
         stream.parked = true;
         return logs.starve(id);
     }
-    if stream.cutter.reads_frames() && matches!(link, Link::Live(_)) {
+    if stream.cutter.reads_frames() && link.is_some() {
         return read_lines(edges, id);
     }
     let raw = stream.cutter.is_raw();
@@ -349,8 +326,8 @@ fn read(edges: &mut Edges, id: StreamId) {
         return;
     }
     let mut buf = match link {
-        Link::Live(link) if raw => link.spare(),
-        Link::Live(_) | Link::Early(_) | Link::Gone => std::mem::take(&mut pump.chunk),
+        Some(link) if raw => link.spare(),
+        Some(_) | None => std::mem::take(&mut pump.chunk),
     };
     buf.clear();
     match rlaunch_sys::fd::read_onto(stream.fd.as_raw_fd(), &mut buf, max) {
@@ -395,7 +372,7 @@ fn copy_bytes(stream: &mut Stream, logs: &mut logs::Logs, id: StreamId, bytes: &
 /// Reads whole lines without labels right into a frame.
 fn read_lines(edges: &mut Edges, id: StreamId) {
     let Edges { ranks, pump, link, logs, .. } = edges;
-    let (Some(stream), Link::Live(link)) = (ranks.stream_mut(id.proc(), id.std()), link) else { return };
+    let (Some(stream), Some(link)) = (ranks.stream_mut(id.proc(), id.std()), link) else { return };
     let Stream { fd, cutter, total, tail, marks, way, .. } = stream;
     let (mut buf, max) = (link.spare(), pump.frame_max);
     let (done, cut) = cutter.read(&mut buf, |buf| -> io::Result<usize> {
@@ -438,7 +415,7 @@ fn hold(ranks: &mut Ranks, id: StreamId, held: Held) {
 
 /// Sends what a stream holds without copying it; false if it has to be read.
 fn splice(stream: &mut Stream, pump: &mut Pump, link: &mut Link, id: StreamId) -> bool {
-    let Link::Live(link) = link else { return false };
+    let Some(link) = link else { return false };
     // Reading finds out the meaning of an error or an end.
     let len = rlaunch_sys::fd::unread(&stream.fd).min(pump.frame_max);
     let n = if len < BULKY { 0 } else { link.splice(pump.node, id, &stream.fd, len).unwrap_or(0) };
@@ -465,8 +442,8 @@ fn cut(edges: &mut Edges, mut work: Work) {
     let Edges { ranks, pump, link, .. } = edges;
     let Some(stream) = ranks.stream_mut(work.id.proc(), work.id.std()) else { return };
     let mut out = match link {
-        Link::Live(link) => link.spare(),
-        Link::Early(_) | Link::Gone => Vec::new(),
+        Some(link) => link.spare(),
+        None => Vec::new(),
     };
     let max = pump.frame_max;
     let cut = match work.phase {
@@ -497,7 +474,7 @@ fn cut(edges: &mut Edges, mut work: Work) {
 }
 
 fn send(edges: &mut Edges, id: StreamId, flags: Flags, body: Vec<u8>) {
-    if let Link::Live(link) = &mut edges.link {
+    if let Some(link) = &mut edges.link {
         edges.pump.spend(body.len());
         edges.pump.lines.sent(id, flags, body.len());
         link.data(edges.pump.node, id, flags, body);
@@ -548,7 +525,7 @@ pub(super) fn written_by_now(edges: &mut Edges, proc: ProcId) -> u64 {
 
 /// Whether a rank's stderr will be read up to there and is not yet.
 pub(super) fn will_be_read(edges: &mut Edges, proc: ProcId, up_to: u64) -> bool {
-    let lost = matches!(edges.link, Link::Gone);
+    let lost = edges.link.is_none();
     let can = lost || (edges.pump.has_credit() && edges.pump.may_send(StreamId::of(proc, Std::Err)));
     let (hidden, room) = (lost || edges.logs.has_room(), can);
     let stream = edges.ranks.stream_mut(proc, Std::Err);

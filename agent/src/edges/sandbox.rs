@@ -396,7 +396,7 @@ pub(super) fn another_thread(edges: &mut Edges, namespace: bool) -> Result<(), N
 }
 
 fn start_spawn_thread(edges: &mut Edges) -> io::Result<()> {
-    let (exits, streams) = (Arc::clone(&edges.watch.set), Arc::clone(&edges.pump.set));
+    let (exits, streams) = (edges.watch.set.share(), edges.pump.set.share());
     let port = SpawnPort::start(edges.origin, exits, streams)?;
     edges.watch.watch_bell(port.bell())?;
     edges.sandbox.spawn = Some(port);

@@ -5,20 +5,19 @@
 //! that it leaves.
 
 use super::{Edges, mpi, rank_table};
+use crate::edges::live_set::LiveSet;
 use rlaunch_core::id::{Rank, SessionId, WorldId};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::store::buffers::{BufferQuota, BufferShare};
 use rlaunch_core::wire::frozen::client::client_round::{Heard, Said, Unread};
 use rlaunch_core::wire::frozen::client::{NO_RANK, bye_frame, frame_len};
-use rlaunch_sys::epoll::{Batch, ReadySet};
+use rlaunch_sys::epoll::ReadySet;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::io::unix::AsyncFd;
+use std::task::Context;
 
 /// With this bit a token says that there is room to write.
 const WRITABLE: u64 = 1 << 32;
@@ -105,9 +104,7 @@ struct Session {
 /// All of them.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    set: Arc<ReadySet>,
-    live: AsyncFd<Arc<ReadySet>>,
-    batch: Batch,
+    set: LiveSet,
     chunk: Vec<u8>,
     table: BTreeMap<SessionId, Session>,
     buffers: BufferQuota,
@@ -183,11 +180,9 @@ pub(super) fn end(edges: &mut Edges, session: SessionId) {
 
 impl Sessions {
     fn new() -> io::Result<Self> {
-        let set = Arc::new(ReadySet::new()?);
-        let live = rlaunch_net::ready::readable(Arc::clone(&set))?;
-        let (batch, chunk) = (Batch::with_room(BURST), vec![0; CHUNK]);
+        let (set, chunk) = (LiveSet::with_room(BURST)?, vec![0; CHUNK]);
         let buffers = BufferQuota::new(MOST_BUFFERED);
-        Ok(Self { set, live, batch, chunk, table: BTreeMap::new(), buffers, last: 0 })
+        Ok(Self { set, chunk, table: BTreeMap::new(), buffers, last: 0 })
     }
 
     fn add(&mut self, session: Session) -> io::Result<SessionId> {
@@ -202,23 +197,18 @@ impl Sessions {
     /// Reads new bytes. `ended`: a process has, so what it has said last is here, whatever the runtime knows.
     fn look(&mut self, cx: &mut Context<'_>, ended: bool) -> Vec<NodeEvent> {
         let mut events = Vec::new();
-        if ended && self.set.ready(&mut self.batch) > 0 {
-            self.round(&mut events);
+        if let Some(tokens) = ended.then(|| self.set.look()).flatten() {
+            self.round(tokens, &mut events);
         }
         for _ in 0..ROUNDS {
-            let Poll::Ready(Ok(mut ready)) = self.live.poll_read_ready(cx) else { return events };
-            if self.set.ready(&mut self.batch) == 0 {
-                ready.clear_ready();
-                continue;
-            }
-            self.round(&mut events);
+            let Some(tokens) = self.set.poll(cx) else { return events };
+            self.round(tokens, &mut events);
         }
         cx.waker().wake_by_ref();
         events
     }
 
-    fn round(&mut self, events: &mut Vec<NodeEvent>) {
-        let tokens: Vec<u64> = self.batch.tokens().collect();
+    fn round(&mut self, tokens: Vec<u64>, events: &mut Vec<NodeEvent>) {
         for token in tokens {
             let id = SessionId::new(u32::try_from(token & (WRITABLE - 1)).unwrap_or(0));
             if token & WRITABLE == 0 { self.read(id, events) } else { self.write(id, &[], events) }

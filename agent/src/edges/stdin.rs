@@ -128,7 +128,7 @@ impl Stdin {
         self.closed = false;
         let has_credit = self.grants.promised() > 0;
         let rest = self.arrived.saturating_sub(std::mem::replace(&mut self.counted, self.arrived));
-        if let (Link::Live(link), true) = (link, has_credit)
+        if let (Some(link), true) = (link, has_credit)
             && let Some(up_to) = self.grants.written(rest)
         {
             let _overflow = link.grant(self.node, up_to);
@@ -156,7 +156,7 @@ impl Stdin {
 
     /// Writes what the pipes take.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, link: &mut Link) {
-        let Link::Live(link) = link else { return };
+        let Some(link) = link else { return };
         for outlet in &mut self.outlets {
             outlet.poll(cx, self.ended, &mut self.failed);
         }
@@ -294,14 +294,14 @@ mod tests {
         let (ours, mut launcher) = UnixStream::pair().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
-            let mut link = Link::Live(Early::<ToNode>::new(ours).into_connection().unwrap_or_else(|_| panic!()));
+            let mut link = Some(Early::<ToNode>::new(ours).into_connection().unwrap_or_else(|_| panic!()));
             let mut stdin = Stdin::new(NodeId::new(0));
             // A regular file cannot be waited for either: not permitted.
             stdin.expect(1, false);
             stdin.open(1, File::open("/proc/self/exe").unwrap().into(), now());
             poll_fn(|cx| {
                 stdin.poll(cx, &mut link);
-                let Link::Live(link) = &mut link else { return Poll::Ready(()) };
+                let Some(link) = &mut link else { return Poll::Ready(()) };
                 link.poll_flush(cx).map(|flushed| flushed.unwrap())
             })
             .await;
@@ -316,7 +316,7 @@ mod tests {
         let (ours, _launcher) = UnixStream::pair().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
-            let mut link = Link::Live(Early::<ToNode>::new(ours).into_connection().unwrap_or_else(|_| panic!()));
+            let mut link = Some(Early::<ToNode>::new(ours).into_connection().unwrap_or_else(|_| panic!()));
             let mut stdin = Stdin::new(NodeId::new(0));
             let mut pipes = Vec::new();
             for pid in 1..4 {

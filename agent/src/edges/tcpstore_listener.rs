@@ -10,6 +10,7 @@ mod silent_connections;
 use super::client_socket::{WRITABLE, client_of};
 use super::{Edges, client_socket, rank_table};
 use crate::clock::now;
+use crate::edges::live_set::LiveSet;
 pub(super) use accept_queue::{AcceptQueue, PendingConnection};
 use authorizer::Asker;
 pub(super) use authorizer::Authorizer;
@@ -25,16 +26,14 @@ use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::limit::{Limit, Met};
 use rlaunch_core::wire::peer_identity::{Answer, Comer, End, Question, Verdict};
 use rlaunch_core::wire::to_root::ToRoot;
-use rlaunch_sys::epoll::{Batch, ReadySet};
+use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::socket;
 pub(super) use silent_connections::SilentConnections;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::io::unix::AsyncFd;
+use std::task::Context;
 
 /// The token of the listener: above those of all connections.
 const LISTENER: u64 = u64::MAX;
@@ -69,11 +68,7 @@ struct Connection {
 pub(super) struct TcpStoreListener {
     store: TcpStore,
     queue: AcceptQueue,
-    set: Arc<ReadySet>,
-    live: Option<AsyncFd<Arc<ReadySet>>>,
-    batch: Batch,
-    /// The room for those of one round.
-    tokens: Vec<u64>,
+    set: LiveSet,
     connections: Table<Connection>,
     /// Whether a process of the job has connected, and the machine knows of it.
     was_used: bool,
@@ -87,18 +82,11 @@ pub(super) struct TcpStoreListener {
 pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom, ranks: u32) {
     // It may be that of a round which is over.
     close(edges);
-    let live = edges.watch.is_live();
     let most = most(edges, ranks);
     let opened = authorizer(edges).and_then(|_| address(addr, port)).and_then(|at| {
         // Connections that came early wait there.
         let early = edges.next.listener(at);
         TcpStoreListener::open(early.map_or_else(|| edges.sandbox.listen(at), Ok)?, whom, most)
-    });
-    let opened = opened.and_then(|mut listener| {
-        if live {
-            listener.go_live()?;
-        }
-        Ok(listener)
     });
     match opened {
         Ok(mut listener) => {
@@ -141,14 +129,11 @@ pub(super) fn address(addr: &OsBytes, port: u16) -> io::Result<SocketAddr> {
 
 impl TcpStoreListener {
     pub(super) fn open(listener: TcpListener, whom: Whom, most: usize) -> io::Result<Self> {
-        let set = Arc::new(ReadySet::new()?);
+        let set = LiveSet::with_room(BURST)?;
         Ok(Self {
             store: TcpStore::new(Limits::default()),
             queue: AcceptQueue::open(listener, whom, most, &set, LISTENER)?,
             set,
-            live: None,
-            batch: Batch::with_room(BURST),
-            tokens: Vec::new(),
             connections: Table::default(),
             was_used: false,
             told: false,
@@ -167,16 +152,9 @@ impl TcpStoreListener {
         self.queue.deadline()
     }
 
-    pub(super) fn go_live(&mut self) -> io::Result<()> {
-        self.live = Some(rlaunch_net::ready::readable(Arc::clone(&self.set))?);
-        Ok(())
-    }
-
     /// Takes in what the last look has found.
-    fn round(&mut self, authorizer: &mut Authorizer) {
-        let mut tokens = std::mem::take(&mut self.tokens);
-        tokens.extend(self.batch.tokens());
-        for token in tokens.drain(..) {
+    fn round(&mut self, tokens: Vec<u64>, authorizer: &mut Authorizer) {
+        for token in tokens {
             match token {
                 LISTENER => {
                     let pending = self.queue.take(&self.set, authorizer);
@@ -188,7 +166,6 @@ impl TcpStoreListener {
             // A client that is answered first continues while we read the others.
             self.perform();
         }
-        self.tokens = tokens;
     }
 
     fn admit(&mut self, pending: Vec<PendingConnection>) {
@@ -350,13 +327,8 @@ impl TcpStoreListener {
 
 fn serve(listener: &mut TcpStoreListener, authorizer: &mut Authorizer, cx: &mut Context<'_>) {
     for _ in 0..ROUNDS {
-        let Some(live) = &listener.live else { return };
-        let Poll::Ready(Ok(mut ready)) = live.poll_read_ready(cx) else { return };
-        if listener.set.ready(&mut listener.batch) == 0 {
-            ready.clear_ready();
-            continue;
-        }
-        listener.round(authorizer);
+        let Some(tokens) = listener.set.poll(cx) else { return };
+        listener.round(tokens, authorizer);
     }
     cx.waker().wake_by_ref();
 }

@@ -3,22 +3,20 @@
 use super::lease::LeaseLine;
 use super::{Edges, check, convert, device_thread, logs, mpi, preempt_probe, probe, rank_table, sweep};
 use crate::clock::now;
+use crate::edges::live_set::LiveSet;
 use rlaunch_core::id::ProcId;
 use rlaunch_core::node::{NodeEvent, SignalledPart};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
-use rlaunch_core::time::Mono;
 use rlaunch_core::wire::to_root::Usage;
 use rlaunch_sys::doorbell::Doorbell;
-use rlaunch_sys::epoll::{Batch, ReadySet};
+use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::ns::Init;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::signals::{self, SignalFd};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::io::unix::AsyncFd;
+use std::task::Context;
 
 /// Tokens below this are process numbers.
 const OURS: u64 = 1 << 32;
@@ -44,9 +42,7 @@ const TERM: u8 = 15;
 const MOST_SIGNALS: usize = 64;
 
 pub(super) struct Watch {
-    pub(super) set: Arc<ReadySet>,
-    live: Option<AsyncFd<Arc<ReadySet>>>,
-    batch: Batch,
+    pub(super) set: LiveSet,
     signals: SignalFd,
     /// SIGCHLD, where orphans of the ranks become ours.
     children: Option<SignalFd>,
@@ -54,28 +50,15 @@ pub(super) struct Watch {
     pub(super) init: Option<Init>,
     /// Whether init was killed by us, or its loss was reported: its end is no news.
     pub(super) init_expected: bool,
-    /// When the set was last seen empty: what ended later had not ended then.
-    quiet_at: Mono,
 }
 
 impl Watch {
     pub(super) fn new(origin: &Origin, guardian: OwnedFd) -> io::Result<Self> {
-        let set = Arc::new(ReadySet::new()?);
+        let set = LiveSet::with_room(64)?;
         let signals = SignalFd::new(&origin.watched())?;
         set.add(&signals, SIGNALS)?;
         set.add(&guardian, GUARDIAN)?;
-        let quiet_at = now();
-        Ok(Self {
-            set,
-            live: None,
-            batch: Batch::with_room(64),
-            signals,
-            children: None,
-            guardian,
-            init: None,
-            init_expected: false,
-            quiet_at,
-        })
+        Ok(Self { set, signals, children: None, guardian, init: None, init_expected: false })
     }
 
     /// Whether the guardian is gone.
@@ -87,16 +70,6 @@ impl Watch {
         if let Err(error) = rlaunch_sys::pidfd::signal(&self.guardian, signals::CONT) {
             tracing::debug!(%error, "the guardian is gone");
         }
-    }
-
-    pub(super) fn go_live(&mut self) -> io::Result<()> {
-        self.live = Some(rlaunch_net::ready::readable(Arc::clone(&self.set))?);
-        Ok(())
-    }
-
-    /// Whether the runtime has it.
-    pub(super) const fn is_live(&self) -> bool {
-        self.live.is_some()
     }
 
     /// Listens to signals that the guardian is sent.
@@ -164,30 +137,10 @@ impl Watch {
 /// Takes in what is ready, as much as is fair to the other edges. They share the runtime's budget for one poll.
 pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     for _ in 0..ROUNDS {
-        let Some(live) = &edges.watch.live else { return };
-        let Poll::Ready(Ok(mut guard)) = live.poll_read_ready(cx) else { return };
-        if edges.watch.set.ready(&mut edges.watch.batch) == 0 {
-            guard.clear_ready();
-            edges.watch.quiet_at = now();
-            continue;
-        }
-        take_batch(edges);
+        let Some(tokens) = edges.watch.set.poll(cx) else { return };
+        tokens.into_iter().for_each(|token| one(edges, token));
     }
     cx.waker().wake_by_ref();
-}
-
-/// The same once, before there is a runtime.
-pub(super) fn look(edges: &mut Edges) {
-    if edges.watch.set.ready(&mut edges.watch.batch) > 0 {
-        take_batch(edges);
-    }
-}
-
-fn take_batch(edges: &mut Edges) {
-    let tokens: Vec<u64> = edges.watch.batch.tokens().collect();
-    for token in tokens {
-        one(edges, token);
-    }
 }
 
 fn one(edges: &mut Edges, token: u64) {
@@ -288,18 +241,18 @@ fn rank_ended(edges: &mut Edges, proc: ProcId) {
         look_at_init(edges);
     }
     let status = mpi::status(edges, rank_of, status);
-    let alive_at = edges.watch.quiet_at;
+    let alive_at = edges.watch.set.quiet_at();
     edges.events.push_back(NodeEvent::Exited { proc, status, at: now(), alive_at, usage });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AgentSetup, Edge};
-    use rlaunch_core::id::NodeId;
+
     use std::future::poll_fn;
     use std::io::Write as _;
     use std::os::unix::net::UnixStream;
+    use std::task::Poll;
 
     /// A socket that has a byte to read.
     fn ready() -> (UnixStream, UnixStream) {
@@ -310,27 +263,14 @@ mod tests {
 
     #[test]
     fn descriptor_that_stays_ready_leaves_other_edges_their_turn() {
-        let (_launcher, edge) = UnixStream::pair().unwrap();
-        let (_guardian_far, guardian) = UnixStream::pair().unwrap();
-        let mut edges = Edges::new(AgentSetup {
-            node: NodeId::new(0),
-            edge: Edge::Socket(edge.into()),
-            guardian: guardian.into(),
-            origin: rlaunch_sys::origin::capture().unwrap(),
-            temp_files: rlaunch_sys::guardian::TempFiles::new().unwrap(),
-            no_subreaper: None,
-            lease: None,
-        })
-        .unwrap();
-        // No rank has this number, so nothing takes the byte.
-        let (_flooder, flooded) = ready();
-        edges.watch.set.add(&flooded, 7).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
-            edges.watch.go_live().unwrap();
+            let (mut edges, _far) = super::super::testing::edges();
+            // No rank has this number, so nothing takes the byte.
+            let (_flooder, flooded) = ready();
+            edges.watch.set.add(&flooded, 7).unwrap();
             let (_far, near) = ready();
             let other = rlaunch_net::ready::readable(near).unwrap();
-            drop(edges.watch.live.as_ref().unwrap().readable().await.unwrap());
             drop(other.readable().await.unwrap());
             let has_turn = poll_fn(|cx| {
                 poll(&mut edges, cx);

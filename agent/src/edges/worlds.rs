@@ -35,10 +35,6 @@ impl Worlds {
         self.stores.clear();
     }
 
-    pub(super) fn go_live(&mut self) -> io::Result<()> {
-        self.stores.values_mut().try_for_each(|store| store.listener.go_live())
-    }
-
     /// When the next connection is given up of which another host says nothing.
     pub(super) fn deadline(&self) -> Option<Mono> {
         let of = |store: &Served| [store.listener.deadline(), store.authorizer.deadline()];
@@ -86,9 +82,6 @@ fn serve(edges: &mut Edges, world: WorldId, store: &WorldStore) -> io::Result<Se
     let mut listener = TcpStoreListener::open(listener, *guard, most(edges, *ranks))?;
     // Answers of other hosts name a connection by its number: no two stores give the same.
     listener.number_from(u64::from(world.get()) << 40);
-    if edges.watch.is_live() {
-        listener.go_live()?;
-    }
     Ok(Served { listener, authorizer: Authorizer::new(now())? })
 }
 

@@ -71,6 +71,12 @@ impl<M: WireMessage> Connection<M> {
         }
     }
 
+    /// Whether a frame was read that [`Self::poll_recv`] has not returned.
+    #[must_use]
+    pub fn has_frame(&self) -> bool {
+        self.inbox.has_frame()
+    }
+
     /// The next frame of what has come by now; `None`: no more. The kernel is asked, because the runtime may not have asked it
     /// since: for an edge whose other side is known to have ended.
     ///

@@ -1,4 +1,4 @@
-//! An edge before a runtime exists.
+//! An edge outside of a runtime.
 
 use crate::connection::Connection;
 use crate::frames::{Closed, Frame};
@@ -9,18 +9,17 @@ use crate::seal::Seal;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rlaunch_core::id::NodeId;
-use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::codec::{WireMessage, encode};
 use rlaunch_core::wire::frame::Lane;
 use std::io::{self, ErrorKind};
 use std::marker::PhantomData;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 use std::time::{Duration, Instant};
 use tokio::net::unix::pipe::Receiver;
 
-/// An edge before a runtime exists, on one thread. Only reading waits: all signals are blocked then, and the other side may
-/// read nothing.
+/// An edge before a runtime watches it, or of a process that gets none. Only reading waits: all signals are blocked, and the other side
+/// may read nothing.
 #[derive(Debug)]
 pub struct Early<M> {
     io: Halves,
@@ -65,60 +64,28 @@ impl<M: WireMessage> Early<M> {
     /// # Errors
     /// The edge has ended or carries something else.
     pub fn recv(&mut self) -> Result<Frame<M>, Closed> {
-        loop {
-            if let Some(frame) = self.next(None, None)? {
-                return Ok(frame);
-            }
-        }
-    }
-
-    /// The same for a caller that has something else to do after this time, or when there is something to read beside the edge. `None`:
-    /// nothing had come by then.
-    ///
-    /// # Errors
-    /// The edge has ended or carries something else.
-    pub fn recv_beside(&mut self, beside: &impl AsFd, time: Option<Duration>) -> Result<Option<Frame<M>>, Closed> {
-        self.next(Some(beside.as_fd()), time)
-    }
-
-    fn next(&mut self, beside: Option<BorrowedFd<'_>>, time: Option<Duration>) -> Result<Option<Frame<M>>, Closed> {
-        let until = time.map(|time| Instant::now() + time);
         // Or reading would wait.
         self.io.set_nonblocking()?;
         loop {
-            let frame = self.inbox.read_frame(self.io.input())?;
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if frame.is_some() || left.is_some_and(|left| left.is_zero()) {
+            if let Some(frame) = self.inbox.read_frame(self.io.input())? {
                 return Ok(frame);
             }
-            if self.wait(PollFlags::POLLIN, beside, left.map_or(PollTimeout::NONE, rounded_up))? {
-                return Ok(None);
-            }
+            self.wait(PollFlags::POLLIN, PollTimeout::NONE)?;
             self.flush()?;
         }
     }
 
-    /// Waits for this of the half that is read, for room in the other if something is queued, and for something to read
-    /// beside them: whether there is.
-    fn wait(&self, input: PollFlags, beside: Option<BorrowedFd<'_>>, time: PollTimeout) -> io::Result<bool> {
+    /// Waits for this of the half that is read, and for room in the other if something is queued.
+    fn wait(&self, input: PollFlags, time: PollTimeout) -> io::Result<()> {
         let output = if self.outbox.is_empty() { PollFlags::empty() } else { PollFlags::POLLOUT };
         let halves = [(self.io.output().as_fd(), output), (self.io.input().as_fd(), input)];
         // A half that is waited for nothing has hung up or not: that must not end the wait again and again.
         let wanted = halves.into_iter().filter(|(_, wanted)| !wanted.is_empty());
-        let beside = beside.map(|fd| (fd, PollFlags::POLLIN));
-        let mut fds: Vec<PollFd<'_>> =
-            beside.into_iter().chain(wanted).map(|(fd, flags)| PollFd::new(fd, flags)).collect();
+        let mut fds: Vec<PollFd<'_>> = wanted.map(|(fd, flags)| PollFd::new(fd, flags)).collect();
         match poll(&mut fds, time) {
-            Ok(_) => Ok(beside.is_some() && fds.first().and_then(PollFd::any).unwrap_or(false)),
-            Err(Errno::EINTR) => Ok(false),
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
-    }
-
-    /// Whether `recv` would not wait.
-    #[must_use]
-    pub fn has_frame(&self) -> bool {
-        self.inbox.has_frame()
     }
 
     /// Queues a message.
@@ -135,14 +102,6 @@ impl<M: WireMessage> Early<M> {
     /// Too much is waiting.
     pub fn grant(&mut self, node: NodeId, up_to: u64) -> Result<(), Overflow> {
         self.outbox.control(Lane::Credit, node, &up_to.to_le_bytes())
-    }
-
-    /// Queues a heartbeat.
-    ///
-    /// # Errors
-    /// Too much is waiting.
-    pub fn beat(&mut self, node: NodeId, beat: Beat) -> Result<(), Overflow> {
-        self.outbox.control(Lane::Beat, node, &beat.to_bytes())
     }
 
     /// Writes what the kernel takes without waiting; whether that was all. The rest stays queued, for `recv` and for the
@@ -177,7 +136,7 @@ impl<M: WireMessage> Early<M> {
             if left.is_zero() {
                 return Ok(false);
             }
-            self.wait(PollFlags::empty(), None, rounded_up(left))?;
+            self.wait(PollFlags::empty(), rounded_up(left))?;
         }
         Ok(true)
     }

@@ -19,21 +19,13 @@ pub(super) struct Guardian {
 }
 
 enum State {
-    Early(Lifeline),
     Watched(AsyncFd<Lifeline>),
     Ended,
 }
 
 impl Guardian {
-    pub(super) const fn new(lifeline: Lifeline) -> Self {
-        Self { state: State::Early(lifeline), agent: None, rouse: false }
-    }
-
-    pub(super) fn go_live(&mut self) -> io::Result<()> {
-        if let State::Early(lifeline) = std::mem::replace(&mut self.state, State::Ended) {
-            self.state = State::Watched(rlaunch_net::ready::readable(lifeline)?);
-        }
-        Ok(())
+    pub(super) fn new(lifeline: Lifeline) -> io::Result<Self> {
+        Ok(Self { state: State::Watched(rlaunch_net::ready::readable(lifeline)?), agent: None, rouse: false })
     }
 
     /// Takes in what it says; how it has ended, once.
@@ -78,7 +70,6 @@ impl Guardian {
     /// Has everything ended without the agent. The record comes back on the same stream.
     pub(super) fn sever(&self) {
         match &self.state {
-            State::Early(lifeline) => lifeline.shut(),
             State::Watched(lifeline) => lifeline.get_ref().shut(),
             State::Ended => {}
         }

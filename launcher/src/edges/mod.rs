@@ -83,9 +83,8 @@ pub(crate) struct Edges {
     store: store::Store,
     /// Which host has which address.
     directory: peer_directory::Directory,
-    signals: Signals,
-    bell: Doorbell,
-    live_bell: Option<AsyncFd<Doorbell>>,
+    signals: AsyncFd<SignalFd>,
+    bell: AsyncFd<Doorbell>,
     output: Output,
     input: Input,
     log: Option<Log>,
@@ -112,13 +111,8 @@ pub(crate) struct Edges {
     pool: pool::Pool,
 }
 
-enum Signals {
-    Waiting(SignalFd),
-    Live(AsyncFd<SignalFd>),
-    Lost,
-}
-
 impl Edges {
+    /// Within a runtime.
     pub(crate) fn new(setup: Setup<'_>) -> anyhow::Result<Self> {
         let Plan { job, presentation, hooks, .. } = setup.plan;
         let bell = Doorbell::new().context("cannot make an eventfd")?;
@@ -132,7 +126,10 @@ impl Edges {
         let remote =
             setup.remote.map_or_else(Remote::none, |(plans, setting)| Remote::new(plans, setting, *setup.origin));
         let credit = output.first_grants();
-        let nodes = Nodes::new(&credit, (local, setup.edge, setup.lifeline), remote)?;
+        let mut events = VecDeque::new();
+        let nodes = Nodes::new(&credit, (local, setup.edge, setup.lifeline), remote, &mut events);
+        let nodes = nodes.context("cannot watch the agent of this host")?;
+        let signals = SignalFd::new(&setup.origin.watched()).and_then(rlaunch_net::ready::readable);
         let reader = job.placement.ranks.first().map_or(NodeId::new(0), |placed| placed.node);
         let mut store = store::Store::new(reader);
         store.place(&job.placement);
@@ -149,16 +146,15 @@ impl Edges {
             nodes,
             store,
             directory: peer_directory::Directory::default(),
-            signals: Signals::Waiting(SignalFd::new(&setup.origin.watched()).context("cannot listen to signals")?),
+            signals: signals.context("cannot listen to signals")?,
             input: Input::new(job.settings.output.stdin, &job.placement, bell.clone()),
-            bell,
-            live_bell: None,
+            bell: rlaunch_net::ready::readable(bell).context("cannot watch the job")?,
             output,
             log,
             log_view,
             by: By::Sender,
             names,
-            events: VecDeque::new(),
+            events,
             alarm: Alarm::default(),
             finish: None,
             parting: None,
@@ -167,24 +163,8 @@ impl Edges {
             hooks: hooks.context("cannot start what ends the commands of --on-restart and --on-exit")?,
             discover: discover.context("cannot start what ends the command of --discover")?,
             reach: setup.plan.reach.clone(),
-            pool: pool::Pool::new(setup.pool),
+            pool: pool::Pool::new(setup.pool).context("cannot watch the pool")?,
         })
-    }
-
-    /// Writes the first messages, before there is a runtime. An agent that does not take all of them is not waited for: no
-    /// signal reaches us now. The rest goes out under the runtime.
-    pub(crate) fn flush_early(&mut self) {
-        self.nodes.flush_early();
-    }
-
-    /// Hands everything to the runtime that was entered.
-    pub(crate) fn go_live(&mut self) -> io::Result<()> {
-        if let Signals::Waiting(signals) = std::mem::replace(&mut self.signals, Signals::Lost) {
-            self.signals = Signals::Live(rlaunch_net::ready::readable(signals)?);
-        }
-        self.live_bell = Some(rlaunch_net::ready::readable(self.bell.clone())?);
-        self.pool.go_live()?;
-        self.nodes.go_live(&mut self.events)
     }
 
     /// Returns the next event; `None`: nothing more for now.
@@ -273,8 +253,7 @@ impl Edges {
     }
 
     fn poll_signals(&mut self, cx: &mut Context<'_>) {
-        let Signals::Live(signals) = &self.signals else { return };
-        while let Poll::Ready(Ok(mut guard)) = signals.poll_read_ready(cx) {
+        while let Poll::Ready(Ok(mut guard)) = self.signals.poll_read_ready(cx) {
             match guard.get_inner().next_typed() {
                 Some((number, typed)) => {
                     self.by = if typed { By::Key } else { By::Sender };
@@ -329,8 +308,7 @@ impl Edges {
 
     /// A thread of ours has something to tell.
     fn poll_bell(&mut self, cx: &mut Context<'_>) {
-        let Some(bell) = &self.live_bell else { return };
-        while let Poll::Ready(Ok(mut guard)) = bell.poll_read_ready(cx) {
+        while let Poll::Ready(Ok(mut guard)) = self.bell.poll_read_ready(cx) {
             guard.get_inner().clear();
             guard.clear_ready();
         }

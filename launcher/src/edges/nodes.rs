@@ -33,8 +33,7 @@ const SSH_END: Span = Span::from_secs(1);
 enum Link {
     /// Its agent is not there yet.
     Absent,
-    Early(Early<ToRoot>),
-    Live(Connection<ToRoot>),
+    Live(Box<Connection<ToRoot>>),
     Gone,
 }
 
@@ -90,12 +89,13 @@ pub(super) struct Nodes {
 impl Nodes {
     /// `local` is the node that is the launcher's own host: its agent exists already. Where it has no ranks, its guardian
     /// and agent end with their streams.
-    /// `credit` is what each may send at first.
+    /// `credit` is what each may send at first. `events` gets the time by which this host is to be ready.
     pub(super) fn new(
         credit: &[u64],
         (local, edge, lifeline): (Option<NodeId>, OwnedFd, Lifeline),
         remote: Remote,
-    ) -> Result<Self, Overflow> {
+        events: &mut VecDeque<JobEvent>,
+    ) -> io::Result<Self> {
         let mut list: Vec<Node> = credit
             .iter()
             .map(|credit| Node { link: Link::Absent, credit: *credit, ended: None, unkept: false, keeper: None })
@@ -106,18 +106,22 @@ impl Nodes {
             && let Some(node) = list.get_mut(id.index())
         {
             let mut link = Early::new(UnixStream::from(edge));
-            link.grant(id, node.credit)?;
-            node.link = Link::Early(link);
-            guardian = Some((id, Guardian::new(lifeline)));
+            let _empty_yet = link.grant(id, node.credit);
+            node.link = Link::Live(Box::new(link.into_connection().map_err(|(_, error)| error)?));
+            guardian = Some((id, Guardian::new(lifeline)?));
+            let ready_by = |limit| JobEvent::ReadyBy { node: id, at: now() + limit, limit };
+            events.extend(remote.limit.map(ready_by));
         } else {
             // The agent ends with its edge. Waiting for both would hold up the start of other hosts.
             drop(edge);
             lifeline.shut();
             unused = Some(lifeline);
         }
+        let ready = Ready::new(list.len());
+        (0..).map(NodeId::new).take(list.len()).for_each(|id| ready.mark(id));
         Ok(Self {
             unused,
-            ready: Ready::new(list.len()),
+            ready,
             list,
             dirty: Vec::new(),
             closing: Vec::new(),
@@ -126,36 +130,6 @@ impl Nodes {
             remote,
             stages: Vec::new(),
         })
-    }
-
-    /// Writes what waits, before there is a runtime.
-    pub(super) fn flush_early(&mut self) {
-        for node in &mut self.list {
-            if let Link::Early(link) = &mut node.link
-                && let Err(error) = link.flush()
-            {
-                // The agent's last messages, its count above all, are still to be read.
-                tracing::debug!(%error, "the edge to the agent cannot be written");
-            }
-        }
-    }
-
-    /// Hands everything to the runtime that was entered.
-    pub(super) fn go_live(&mut self, events: &mut VecDeque<JobEvent>) -> io::Result<()> {
-        for (node, id) in self.list.iter_mut().zip((0..).map(NodeId::new)) {
-            self.ready.mark(id);
-            match std::mem::replace(&mut node.link, Link::Gone) {
-                Link::Early(link) => node.link = Link::Live(link.into_connection().map_err(|(_, error)| error)?),
-                other @ (Link::Absent | Link::Live(_) | Link::Gone) => node.link = other,
-            }
-        }
-        if let Some((id, guardian)) = &mut self.guardian {
-            guardian.go_live()?;
-            let ready_by = |limit| JobEvent::ReadyBy { node: *id, at: now() + limit, limit };
-            events.extend(self.remote.limit().map(ready_by));
-        }
-        self.remote.go_live(events);
-        Ok(())
     }
 
     /// Nodes whose edges have to be looked at, and are: what can be written now is. First, because input waits for room: room that is
@@ -284,7 +258,7 @@ impl Nodes {
         self.dirty.push(id);
         match &mut self.list.get_mut(id.index())?.link {
             Link::Live(link) => Some(link),
-            Link::Absent | Link::Early(_) | Link::Gone => None,
+            Link::Absent | Link::Gone => None,
         }
     }
 
@@ -346,7 +320,7 @@ impl Nodes {
         let _empty_yet = link.grant(id, node.credit);
         match link.into_connection() {
             Ok(link) => {
-                node.link = Link::Live(link);
+                node.link = Link::Live(Box::new(link));
                 self.ready.mark(id);
                 events.push_back(JobEvent::EdgeUp { node: id });
                 let (at, limit) = up.by;
@@ -367,22 +341,22 @@ impl Nodes {
     /// False if the agent does not read: its edge has to be given up.
     #[must_use]
     pub(super) fn send(&mut self, id: NodeId, msg: &ToNode) -> bool {
-        self.queue(id, |link| link.send(id, msg), |link| link.send(id, msg))
+        self.queue(id, |link| link.send(id, msg))
     }
 
     #[must_use]
     pub(super) fn grant(&mut self, id: NodeId, up_to: u64) -> bool {
-        self.queue(id, |link| link.grant(id, up_to), |link| link.grant(id, up_to))
+        self.queue(id, |link| link.grant(id, up_to))
     }
 
     #[must_use]
     pub(super) fn beat(&mut self, id: NodeId, beat: Beat) -> bool {
-        self.queue(id, |link| link.beat(id, beat), |link| link.beat(id, beat))
+        self.queue(id, |link| link.beat(id, beat))
     }
 
     #[must_use]
     pub(super) fn broken(&mut self, id: NodeId, broken: Broken) -> bool {
-        self.queue(id, |_| Ok(()), |link| link.broken(id, broken))
+        self.queue(id, |link| link.broken(id, broken))
     }
 
     /// Continues a stopped agent: only its own host's guardian can do so.
@@ -410,17 +384,11 @@ impl Nodes {
         }
     }
 
-    fn queue(
-        &mut self,
-        id: NodeId,
-        early: impl FnOnce(&mut Early<ToRoot>) -> Result<(), Overflow>,
-        live: impl FnOnce(&mut Connection<ToRoot>) -> Result<(), Overflow>,
-    ) -> bool {
+    fn queue(&mut self, id: NodeId, message: impl FnOnce(&mut Connection<ToRoot>) -> Result<(), Overflow>) -> bool {
         let Some(node) = self.list.get_mut(id.index()) else { return true };
         self.dirty.push(id);
         let queued = match &mut node.link {
-            Link::Early(link) => early(link),
-            Link::Live(link) => live(link),
+            Link::Live(link) => message(link),
             Link::Absent | Link::Gone => Ok(()),
         };
         queued.is_ok()
@@ -448,9 +416,8 @@ mod tests {
         let (lifeline, mut guardian) = UnixStream::pair().unwrap();
         runtime.block_on(async {
             let local = (Some(id), edge.into(), Lifeline::new(lifeline.into(), None));
-            let mut nodes = Nodes::new(&[0], local, Remote::none()).unwrap();
             let mut events = VecDeque::new();
-            nodes.go_live(&mut events).unwrap();
+            let mut nodes = Nodes::new(&[0], local, Remote::none(), &mut events).unwrap();
             // So the runtime knows that there is something to read, as after the agent's descriptor.
             guardian.write_all(&last_word[..1]).unwrap();
             tokio::task::yield_now().await;

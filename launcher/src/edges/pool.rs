@@ -61,29 +61,16 @@ impl Warner {
 }
 
 /// The connection, if the job has its hosts of a pool that lives.
-pub(super) enum Pool {
-    None,
-    Waiting(Warner),
-    Live(AsyncFd<Warner>),
-}
+pub(super) struct Pool(Option<AsyncFd<Warner>>);
 
 impl Pool {
-    pub(super) fn new(warner: Option<Warner>) -> Self {
-        warner.map_or(Self::None, Self::Waiting)
-    }
-
-    /// Hands the connection to the runtime that was entered.
-    pub(super) fn go_live(&mut self) -> io::Result<()> {
-        *self = match std::mem::replace(self, Self::None) {
-            Self::Waiting(warner) => Self::Live(rlaunch_net::ready::readable(warner)?),
-            other => other,
-        };
-        Ok(())
+    pub(super) fn new(warner: Option<Warner>) -> io::Result<Self> {
+        warner.map(rlaunch_net::ready::readable).transpose().map(Self)
     }
 
     /// The news that the pool has ended, once. A job whose hosts have connections of its own loses nothing.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Option<JobEvent> {
-        let Self::Live(live) = &self else { return None };
+        let live = self.0.as_ref()?;
         let ended = loop {
             let Poll::Ready(Ok(mut guard)) = live.poll_read_ready(cx) else { return None };
             match guard.get_inner().ended() {
@@ -92,19 +79,14 @@ impl Pool {
             }
         };
         let has_connections = live.get_ref().has_connections();
-        *self = Self::None;
+        self.0 = None;
         has_connections.then_some(JobEvent::Found(JobNews::PoolLost { pool: ended }))
     }
 
     /// The pool hears of warnings.
     pub(super) fn hear(&self, what: &What) {
-        let warner = match self {
-            Self::None => return,
-            Self::Waiting(warner) => warner,
-            Self::Live(live) => live.get_ref(),
-        };
-        if let What::News(JobNews::HostWarned { node, .. }) = what {
-            warner.warn(*node);
+        if let (Some(warner), What::News(JobNews::HostWarned { node, .. })) = (&self.0, what) {
+            warner.get_ref().warn(*node);
         }
     }
 }

@@ -2,8 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a process with other rights, not a rank")]
 use super::*;
-use crate::{AgentSetup, Edge};
-use rlaunch_core::id::NodeId;
+use crate::edges::testing;
 use rlaunch_core::listener::tcpstore::Peer;
 use rlaunch_core::mpi::{HostRanks, MAX_UNREAD, MpiNews, MpiWire};
 use rlaunch_core::rank_set::RankSet;
@@ -13,6 +12,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use tokio::runtime::EnterGuard;
 
 const FIRST: WorldId = WorldId::new(0);
 const INIT: &[u8] = b"cmd=initack pmiid=0\ncmd=init pmi_version=1 pmi_subversion=1\n";
@@ -33,25 +33,16 @@ fn layout() -> Layout {
 struct Rig {
     edges: Edges,
     _far: [UnixStream; 2],
+    _runtime: EnterGuard<'static>,
 }
 
 impl Rig {
     fn new() -> Self {
-        let (launcher, edge) = UnixStream::pair().unwrap();
-        let (guardian_far, guardian) = UnixStream::pair().unwrap();
-        let mut edges = Edges::new(AgentSetup {
-            node: NodeId::new(0),
-            edge: Edge::Socket(edge.into()),
-            guardian: guardian.into(),
-            origin: rlaunch_sys::origin::capture().unwrap(),
-            temp_files: TempFiles::new().unwrap(),
-            no_subreaper: None,
-            lease: None,
-        })
-        .unwrap();
+        let runtime = testing::enter();
+        let (mut edges, far) = testing::edges();
         open(&mut edges, MpiService::Served).unwrap();
         begin(&mut edges, layout());
-        Self { edges, _far: [launcher, guardian_far] }
+        Self { edges, _far: far, _runtime: runtime }
     }
 
     fn listener(&mut self) -> &mut MpiListener {

@@ -12,6 +12,7 @@ use super::mpi::Ask;
 use super::sessions::Newcomer;
 use super::{Edges, Link};
 use crate::clock::now;
+use crate::edges::live_set::LiveSet;
 use bytes::Bytes;
 use client::{Client, HANG_UP, Parted, WRITABLE};
 use rlaunch_core::id::{ClientId, NodeId, Rank, WorldId};
@@ -33,7 +34,6 @@ use rlaunch_core::wire::frozen::client::{Asked, Code, Heard, MAX_FRAME, Refused,
 use rlaunch_core::wire::order::{Asker, RankOrder};
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
 use rlaunch_core::wire::to_node::{WORLD_NAMESPACE, WorldRank};
-use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::facts::error_file;
 use rlaunch_sys::guardian::TempFiles;
 use std::collections::{BTreeMap, VecDeque};
@@ -42,9 +42,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use tokio::io::unix::AsyncFd;
+use std::task::Context;
 
 const LISTENER: u64 = u64::MAX;
 /// The client that the machine of MPI of the first world is.
@@ -74,11 +72,7 @@ const MOST_BUFFERED: usize = 512 << 20;
 #[derive(Debug)]
 pub(super) struct Store {
     listener: UnixListener,
-    set: Arc<ReadySet>,
-    live: Option<AsyncFd<Arc<ReadySet>>>,
-    batch: Batch,
-    /// The room for those of one round.
-    tokens: Vec<u64>,
+    set: LiveSet,
     chunk: Vec<u8>,
     clients: Table<Client>,
     buffers: BufferQuota,
@@ -172,14 +166,11 @@ pub(super) fn open(edges: &mut Edges) -> OsBytes {
 impl Store {
     fn open(node: NodeId, temp_files: TempFiles, dir: &Path, most: usize) -> io::Result<(Self, OsBytes)> {
         let (listener, path) = rlaunch_sys::unix::listen(dir, |path| temp_files.note(path))?;
-        let set = Arc::new(ReadySet::new()?);
+        let set = LiveSet::with_room(BURST)?;
         set.add(&listener, LISTENER)?;
         let store = Self {
             listener,
             set,
-            live: None,
-            batch: Batch::with_room(BURST),
-            tokens: Vec::new(),
             chunk: Vec::new(),
             clients: Table::default(),
             buffers: BufferQuota::new(MOST_BUFFERED),
@@ -193,11 +184,6 @@ impl Store {
             early: Vec::new(),
         };
         Ok((store, OsBytes::new(path.into_os_string().into_vec())))
-    }
-
-    pub(super) fn go_live(&mut self) -> io::Result<()> {
-        self.live = Some(rlaunch_net::ready::readable(Arc::clone(&self.set))?);
-        Ok(())
     }
 
     /// Sets the owner of the namespace that ranks share now: these, or all that are started here. It is a new one.
@@ -268,29 +254,21 @@ impl Store {
     /// Takes in what has come, as much as is fair to others.
     fn look(&mut self, cx: &mut Context<'_>) {
         for _ in 0..ROUNDS {
-            let Some(live) = &self.live else { return };
-            let Poll::Ready(Ok(mut ready)) = live.poll_read_ready(cx) else { return };
-            if self.set.ready(&mut self.batch) == 0 {
-                ready.clear_ready();
-                continue;
-            }
-            self.round();
+            let Some(tokens) = self.set.poll(cx) else { return };
+            self.round(tokens);
         }
         cx.waker().wake_by_ref();
     }
 
-    fn round(&mut self) {
+    fn round(&mut self, tokens: Vec<u64>) {
         self.namespaces.now = now();
-        let mut tokens = std::mem::take(&mut self.tokens);
-        tokens.extend(self.batch.tokens());
-        for token in tokens.drain(..) {
+        for token in tokens {
             match token {
                 LISTENER => self.accept(),
                 token if token & HANG_UP != 0 => self.part(client_of(token), &Parted::Left),
                 token => self.turn(client_of(token), token & WRITABLE == 0),
             }
         }
-        self.tokens = tokens;
         self.settle();
     }
 
@@ -500,7 +478,7 @@ impl Store {
 
     /// Gives the launcher what it has room for.
     fn send(&mut self, link: &mut Link) {
-        let Link::Live(link) = link else { return };
+        let Some(link) = link else { return };
         while link.has_store_room()
             && let Some((node, bytes)) = self.namespaces.out.pop_front()
         {
@@ -760,7 +738,7 @@ pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
 
 /// Whether more could be queued at once: the kernel took all that was, so nothing else wakes us.
 pub(super) fn has_more(edges: &Edges) -> bool {
-    let Edges { store: Some(store), link: Link::Live(link), .. } = edges else { return false };
+    let Edges { store: Some(store), link: Some(link), .. } = edges else { return false };
     !store.namespaces.out.is_empty() && link.has_store_room()
 }
 

@@ -1,6 +1,7 @@
 //! Clients that send arbitrary bytes, through the real serving code. Each pass must end, and nothing that it does not take may stay ready.
 
 use super::*;
+use crate::edges::testing;
 use rlaunch_core::store::{Ask, Expected};
 use rlaunch_core::wire::frozen::client::client_round::Said;
 use rlaunch_core::wire::frozen::client::order::{Order, order_frame};
@@ -9,20 +10,23 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::time::Duration;
+use tokio::runtime::EnterGuard;
 
 /// Time limit for a test. A pass takes far less.
 const SOON: Duration = Duration::from_secs(60);
 
 struct Rig {
     store: Store,
+    _runtime: EnterGuard<'static>,
 }
 
 impl Rig {
     fn new() -> Self {
+        let runtime = testing::enter();
         let (store, path) =
             Store::open(NodeId::new(0), TempFiles::new().unwrap(), &std::env::temp_dir(), usize::MAX).unwrap();
         std::fs::remove_file(OsStr::from_bytes(&path)).unwrap();
-        let mut rig = Self { store };
+        let mut rig = Self { store, _runtime: runtime };
         rig.store.begin(true, 0, None);
         rig
     }
@@ -38,10 +42,8 @@ impl Rig {
     /// Serves all that is ready. False: something stays ready.
     fn becomes_idle(&mut self) -> bool {
         for _ in 0..200 {
-            if self.store.set.ready(&mut self.store.batch) == 0 {
-                return true;
-            }
-            self.store.round();
+            let Some(tokens) = self.store.set.look() else { return true };
+            self.store.round(tokens);
         }
         false
     }

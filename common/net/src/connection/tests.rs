@@ -87,27 +87,6 @@ fn a_peer_that_reads_nothing_holds_up_nobody_before_there_is_a_runtime() {
 }
 
 #[test]
-fn recv_beside_returns_at_its_deadline() {
-    let (here, there) = pair();
-    let (mut a, mut b) = (Early::<ToNode>::new(here), Early::<ToNode>::new(there));
-    let (beside, mut other) = pair();
-    let began = Instant::now();
-    assert!(a.recv_beside(&beside, Some(Duration::from_millis(50))).unwrap().is_none());
-    assert!(began.elapsed() >= Duration::from_millis(50), "{:?}", began.elapsed());
-    other.write_all(b"!").unwrap();
-    let (began, long) = (Instant::now(), Duration::from_secs(20));
-    assert!(a.recv_beside(&beside, Some(long)).unwrap().is_none());
-    assert!(began.elapsed() < long, "there was something to read beside");
-    b.send(NodeId::new(0), &ToNode::Kill).unwrap();
-    b.flush().unwrap();
-    // Messages that are there come first, however late it is.
-    let frame = a.recv_beside(&beside, Some(Duration::ZERO)).unwrap().expect("a frame");
-    assert!(matches!(frame.body, Body::Message(ToNode::Kill)));
-    drop(b);
-    assert!(matches!(a.recv_beside(&beside, None), Err(Closed::Eof)));
-}
-
-#[test]
 fn unsent_bytes_continue_under_the_runtime() {
     let (a, b) = pair();
     let mut a = Early::<ToNode>::new(a);
