@@ -1,6 +1,8 @@
 //! Whether a program could be started here, found out before anything is started anywhere.
 
-use super::{Edges, convert};
+use super::convert;
+use crate::edges::part::Base;
+use crate::edges::watch::Source;
 use rlaunch_core::id::AppIndex;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::spec::AppBase;
@@ -10,10 +12,10 @@ use std::sync::Arc;
 
 /// Has a program's directory and file looked at; the answer is an event. Where they do not answer the launcher shall continue
 /// hearing of us.
-pub(super) fn perform(edges: &mut Edges, app: AppIndex, base: &Arc<AppBase>) {
-    let Edges { files, watch, .. } = edges;
-    if !files.check(app, base, |bell| watch.watch_files(bell)) {
-        edges.events.push_back(NodeEvent::Checked { app, error: look(base) });
+pub(super) fn perform(base: &mut Base, app: AppIndex, program: &Arc<AppBase>) {
+    let Base { files, watch, .. } = base;
+    if !files.check(app, program, |bell| watch.add(bell, Source::Files)) {
+        base.events.push_back(NodeEvent::Checked { app, error: look(program) });
     }
 }
 
@@ -33,8 +35,8 @@ fn log_directory(base: &AppBase) -> Option<SpawnError> {
 }
 
 /// Takes in what the `files` thread has found: programs that were checked.
-pub(super) fn settle(edges: &mut Edges) {
-    edges.files.settle();
-    let checked = edges.files.take_checked().into_iter();
-    edges.events.extend(checked.map(|(app, error)| NodeEvent::Checked { app, error }));
+pub(super) fn settle(base: &mut Base) {
+    base.files.settle();
+    let checked = base.files.take_checked().into_iter();
+    base.events.extend(checked.map(|(app, error)| NodeEvent::Checked { app, error }));
 }

@@ -4,12 +4,12 @@
 //! once for all that wait, then waits for the descriptors of the holders that it found, and searches again when these have exited. If the
 //! kernel refuses the thread, the machine's thread frees devices before the first rank. A release is not awaited then.
 
-use super::Edges;
 use crate::devices::{Freed, Freeing, Site, lock_files, lock_news};
+use crate::edges::part::{Base, Part, PartName};
 use rlaunch_core::guard::DeviceNews;
 use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, DeviceStep, Kept, Reaped, Treatment};
-use rlaunch_core::id::{JobId, ProcId, Rank};
-use rlaunch_core::node::{DevicesFreed, NodeEvent};
+use rlaunch_core::id::{JobId, ProcId};
+use rlaunch_core::node::{DeviceAction, DevicesFreed, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::node_news::NodeNews;
@@ -46,27 +46,69 @@ struct Port {
     answered: Doorbell,
 }
 
-/// Has devices freed; the answer is an event. On a host without any it is there at once.
-pub(super) fn free(edges: &mut Edges, plan: DevicePlan, job: JobId, grace: Span, step: DeviceStep) {
-    if has_none(plan.kind) {
-        let free = DevicesFreed::Free { skips_lock: false };
-        return edges.events.push_back(NodeEvent::DevicesFreed(free));
+impl Part for DeviceThread {
+    type Action = DeviceAction;
+
+    fn perform(&mut self, base: &mut Base, action: DeviceAction) {
+        // On a host without any devices the answer is there at once.
+        let request = match action {
+            DeviceAction::Free { plan, .. } if has_none(plan.kind) => {
+                let free = DevicesFreed::Free { skips_lock: false };
+                return base.events.push_back(NodeEvent::DevicesFreed(free));
+            }
+            DeviceAction::Examine { kind } if has_none(kind) => {
+                return base.events.push_back(NodeEvent::DevicesExamined);
+            }
+            DeviceAction::Free { plan, job, grace, step } => Request::Free(Box::new(plan), job, grace, step),
+            DeviceAction::Examine { kind } => Request::Examine(kind),
+            DeviceAction::AwaitRelease { proc, pid, rank } => {
+                Request::Await(proc, base.sandbox.job(), Reaped { session: pid, rank: rank.get() })
+            }
+        };
+        self.ask(base, request);
     }
-    ask(edges, Request::Free(Box::new(plan), job, grace, step));
+
+    /// Takes in the answers. The thread may have room again.
+    fn ready(&mut self, base: &mut Base) {
+        if let Some(port) = &self.port {
+            port.answered.clear();
+            base.events.extend(port.answers.try_iter());
+        }
+        self.pass_on(base);
+    }
 }
 
-/// Has the holders of devices named.
-pub(super) fn examine(edges: &mut Edges, kind: DeviceKind) {
-    if has_none(kind) {
-        return edges.events.push_back(NodeEvent::DevicesExamined);
+impl DeviceThread {
+    fn ask(&mut self, base: &mut Base, request: Request) {
+        if self.port.is_none() {
+            match Port::start().and_then(|port| base.watch.add_part(&port.answered, PartName::Devices).map(|()| port)) {
+                Ok(port) => self.port = Some(port),
+                Err(error) => tracing::debug!(%error, "no thread for devices: the machine thread looks at them"),
+            }
+        }
+        self.backlog.push_back(request);
+        self.pass_on(base);
     }
-    ask(edges, Request::Examine(kind));
-}
 
-/// Waits for the release of the devices of a process that has been reaped.
-pub(super) fn await_release(edges: &mut Edges, proc: ProcId, session: u32, rank: Rank) {
-    let job = edges.sandbox.job();
-    ask(edges, Request::Await(proc, job, Reaped { session, rank: rank.get() }));
+    /// Passes requests on, as many as the thread has room for. Without a thread they are performed here.
+    fn pass_on(&mut self, base: &mut Base) {
+        while let Some(request) = self.backlog.pop_front() {
+            let Some(port) = &self.port else {
+                let mut work = Work::default();
+                work.perform(request, &mut |event| base.events.push_back(event));
+                // The machine thread waits for nothing.
+                let released = work.waits.into_iter().map(|wait| released(wait.proc));
+                base.events.extend(released);
+                continue;
+            };
+            match port.requests.try_send(request) {
+                Ok(()) => port.asked.ring(),
+                Err(TrySendError::Full(request)) => return self.backlog.push_front(request),
+                // The thread is permanent.
+                Err(TrySendError::Disconnected(_)) => {}
+            }
+        }
+    }
 }
 
 /// Whether it is known without a search that there is nothing to do.
@@ -75,47 +117,6 @@ fn has_none(kind: DeviceKind) -> bool {
         DeviceKind::None => true,
         DeviceKind::Auto => !devices::has_accelerators() && !crate::devices::is_tpu_container(),
         DeviceKind::Tpu => false,
-    }
-}
-
-/// Takes in the answers. The thread may have room again.
-pub(super) fn settle(edges: &mut Edges) {
-    if let Some(port) = &edges.devices.port {
-        port.answered.clear();
-        edges.events.extend(port.answers.try_iter());
-    }
-    pass_on(edges);
-}
-
-fn ask(edges: &mut Edges, request: Request) {
-    if edges.devices.port.is_none() {
-        match Port::start().and_then(|port| edges.watch.watch_devices(&port.answered).map(|()| port)) {
-            Ok(port) => edges.devices.port = Some(port),
-            Err(error) => tracing::debug!(%error, "no thread for devices: the machine thread looks at them"),
-        }
-    }
-    edges.devices.backlog.push_back(request);
-    pass_on(edges);
-}
-
-/// Passes requests on, as many as the thread has room for. Without a thread they are performed here.
-fn pass_on(edges: &mut Edges) {
-    let DeviceThread { port, backlog } = &mut edges.devices;
-    while let Some(request) = backlog.pop_front() {
-        let Some(port) = port else {
-            let mut work = Work::default();
-            work.perform(request, &mut |event| edges.events.push_back(event));
-            // The machine thread waits for nothing.
-            let released = work.waits.into_iter().map(|wait| released(wait.proc));
-            edges.events.extend(released);
-            continue;
-        };
-        match port.requests.try_send(request) {
-            Ok(()) => port.asked.ring(),
-            Err(TrySendError::Full(request)) => return backlog.push_front(request),
-            // The thread is permanent.
-            Err(TrySendError::Disconnected(_)) => {}
-        }
     }
 }
 
@@ -415,20 +416,21 @@ mod tests {
     #[test]
     fn requests_beyond_the_room_of_the_queue_are_answered() {
         let _runtime = super::super::testing::enter();
-        let (mut edges, _far) = super::super::testing::edges();
+        let (edges, _far) = super::super::testing::edges();
+        let (mut base, mut devices) = (edges.base, DeviceThread::default());
         let count = 3 * ROOM;
         for proc in (0..).take(count) {
             let reaped = Reaped { session: u32::MAX, rank: proc };
-            ask(&mut edges, Request::Await(ProcId::new(proc), JobId([7; 16]), reaped));
+            devices.ask(&mut base, Request::Await(ProcId::new(proc), JobId([7; 16]), reaped));
         }
-        assert!(!edges.devices.backlog.is_empty());
-        while edges.events.len() < count {
-            let port = edges.devices.port.as_ref().unwrap();
+        assert!(!devices.backlog.is_empty());
+        while base.events.len() < count {
+            let port = devices.port.as_ref().unwrap();
             rlaunch_sys::fd::wait_for_any(&[port.answered.as_fd()], None);
-            settle(&mut edges);
+            devices.ready(&mut base);
         }
         let all = (0..).take(count).map(|proc| released(ProcId::new(proc)));
-        assert!(edges.events.iter().cloned().eq(all));
+        assert!(base.events.iter().cloned().eq(all));
     }
 
     /// No other process has /dev/full open, and one test at a time.

@@ -1,7 +1,7 @@
 //! The line to a remote guardian, which holds the timer of the lease: an agent that was stopped keeps nothing alive.
 
+use rlaunch_core::node::LeaseAction;
 use rlaunch_core::signal::Signal;
-use rlaunch_core::time::{Mono, Span};
 use rlaunch_sys::guardian;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -16,19 +16,13 @@ impl LeaseLine {
         Self(line)
     }
 
-    /// The job may continue until then; the last word counts. Never waits.
-    pub fn renew(&self, until: Mono) {
-        self.0.renew(until.nanos());
-    }
-
-    /// This host shuts down: until then the end of the connection does not end the ranks.
-    pub fn spare(&self, until: Mono) {
-        self.0.spare(until.nanos());
-    }
-
-    /// After the end of the connection the guardian waits for so long.
-    pub fn hold_after_cut(&self, span: Span) {
-        self.0.hold_after_cut(span.nanos());
+    /// Tells the guardian; the last word counts. Never waits.
+    pub(super) fn perform(&self, action: &LeaseAction) {
+        match action {
+            LeaseAction::Until(until) => self.0.renew(until.nanos()),
+            LeaseAction::Spare(until) => self.0.spare(until.nanos()),
+            LeaseAction::HoldAfterCut(span) => self.0.hold_after_cut(span.nanos()),
+        }
     }
 
     /// Signals that the guardian was sent; `None`: it has ended.

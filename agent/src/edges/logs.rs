@@ -8,9 +8,12 @@
 mod writer;
 
 use super::pump::Stream;
-use super::{Edges, rank_table};
+use super::rank_table;
 use crate::clock::now;
 use crate::edges::live_set::LiveSet;
+use crate::edges::part::Base;
+use crate::edges::pump::LastWords;
+use crate::edges::watch::Source;
 use rlaunch_core::file_pattern::Writer;
 use rlaunch_core::id::{ProcId, Std, StreamId};
 use rlaunch_core::logs::Way;
@@ -200,30 +203,30 @@ impl Logs {
 
 /// A rank will be started: its files are made meanwhile. True: it has to wait for its directory, where it may leave something of its
 /// own, and [`ranks::go`] starts it.
-pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &mut ExecSpec) -> bool {
+pub(super) fn prepare(base: &mut Base, proc: ProcId, exec: &mut ExecSpec) -> bool {
     let directory = exec.error_file.directory();
     if directory.is_none() && exec.ways.iter().all(|way| way.shown) {
         return false;
     }
-    if edges.logs.0.is_none() {
-        let watch = &edges.watch;
-        match Inner::new(|bell| watch.watch_logs(bell)) {
-            Ok(inner) => edges.logs.0 = Some(Box::new(inner)),
+    if base.logs.0.is_none() {
+        let watch = &base.watch;
+        match Inner::new(|bell| watch.add(bell, Source::Logs)) {
+            Ok(inner) => base.logs.0 = Some(Box::new(inner)),
             Err(error) => {
                 // Output that would only go into a file is shown instead: nothing is lost.
                 exec.ways = [Way::SHOWN; 2];
                 let (errno, path) = (error.raw_os_error().unwrap_or(0), directory.unwrap_or_default());
-                edges.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno, path }));
+                base.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno, path }));
                 return false;
             }
         }
     }
-    let (Some(inner), Some(logs)) = (&mut edges.logs.0, &exec.base.logs) else { return false };
+    let (Some(inner), Some(logs)) = (&mut base.logs.0, &exec.base.logs) else { return false };
     let make = |directory: &OsBytes| Request::Make { proc, path: directory.to_vec(), private: logs.private };
     let waits = directory.as_ref().is_some_and(|directory| inner.ask(make(directory), 0));
     let mut failed = directory.clone().filter(|_| !waits);
     let group = exec.base.role.world.group.as_slice();
-    let writer = Writer { group, rank: exec.delta.world_rank.rank, node: exec.node, host: edges.sandbox.host() };
+    let writer = Writer { group, rank: exec.delta.world_rank.rank, node: exec.node, host: base.sandbox.host() };
     let names = logs.names(directory.as_ref().map(|directory| directory.as_slice()), &writer);
     for ((std, way), name) in [Std::Out, Std::Err].into_iter().zip(exec.ways).zip(names) {
         let Some(name) = name.filter(|_| way.file) else { continue };
@@ -234,16 +237,16 @@ pub(super) fn prepare(edges: &mut Edges, proc: ProcId, exec: &mut ExecSpec) -> b
         }
     }
     if let Some(path) = failed {
-        edges.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno: rlaunch_core::errno::EAGAIN, path }));
+        base.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno: rlaunch_core::errno::EAGAIN, path }));
     }
     waits
 }
 
 /// Moves a new stream that is not shown to the set of such streams. If that set cannot take the stream, it is shown instead.
-pub(super) fn adopt(edges: &Edges, id: StreamId, stream: &mut Stream) {
-    let watched = edges.logs.0.as_ref().map_or(Ok(()), |inner| inner.set.add(&stream.fd, u64::from(id.get())));
+pub(super) fn adopt(base: &Base, id: StreamId, stream: &mut Stream) {
+    let watched = base.logs.0.as_ref().map_or(Ok(()), |inner| inner.set.add(&stream.fd, u64::from(id.get())));
     match watched {
-        Ok(()) => edges.pump.set.remove(&stream.fd),
+        Ok(()) => base.pump.set.remove(&stream.fd),
         Err(error) => {
             tracing::error!(%error, "a stream cannot be watched apart from those that are shown");
             stream.way.shown = true;
@@ -252,27 +255,27 @@ pub(super) fn adopt(edges: &Edges, id: StreamId, stream: &mut Stream) {
 }
 
 /// Reads what there is while there is room for it.
-pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
-    give_up(edges);
+pub(super) fn poll(base: &mut Base, cx: &mut Context<'_>, last_words: LastWords<'_>) {
+    give_up(base);
     for _ in 0..BURST {
-        let Some(id) = edges.logs.0.as_mut().and_then(|inner| inner.next_ready(cx)) else { return };
-        read(edges, id);
+        let Some(id) = base.logs.0.as_mut().and_then(|inner| inner.next_ready(cx)) else { return };
+        read(base, id, last_words);
     }
     cx.waker().wake_by_ref();
 }
 
-fn read(edges: &mut Edges, id: StreamId) {
-    let Edges { ranks, logs, .. } = edges;
+fn read(base: &mut Base, id: StreamId, last_words: LastWords<'_>) {
+    let Base { ranks, logs, .. } = base;
     let Some(inner) = &mut logs.0 else { return };
     let Some(stream) = ranks.stream_mut(id.proc(), id.std()) else { return };
     if stream.closing && !rlaunch_sys::fd::readable_now(&stream.fd) {
-        return end(edges, id);
+        return end(base, id);
     }
     let mut bytes = Vec::new();
     match rlaunch_sys::fd::read_onto(stream.fd.as_raw_fd(), &mut bytes, stream.marks.room(stream.total, CHUNK)) {
         Ok(0) => {
-            let has_more = super::mpi::has_last_words(edges, id);
-            return if has_more { read(edges, id) } else { end(edges, id) };
+            let has_more = last_words(base, id);
+            return if has_more { read(base, id, last_words) } else { end(base, id) };
         }
         Ok(n) => {
             let before = stream.total;
@@ -287,7 +290,7 @@ fn read(edges: &mut Edges, id: StreamId) {
             }
         }
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-        Err(_) => return end(edges, id),
+        Err(_) => return end(base, id),
     }
     if stream.closing {
         // A process that still holds it may never write again, so that nothing would bring it back to its turn.
@@ -296,39 +299,39 @@ fn read(edges: &mut Edges, id: StreamId) {
 }
 
 /// A stream that is not shown has ended.
-fn end(edges: &mut Edges, id: StreamId) {
-    let Some((stream, reaped)) = edges.ranks.end_stream(id) else { return };
-    if let Some(inner) = &edges.logs.0 {
+fn end(base: &mut Base, id: StreamId) {
+    let Some((stream, reaped)) = base.ranks.end_stream(id) else { return };
+    if let Some(inner) = &base.logs.0 {
         inner.set.remove(&stream.fd);
     }
     let total = stream.total;
     if id.std() == Std::Err && !reaped {
-        edges.pump.keep_tail(id.proc(), stream.tail);
+        base.pump.keep_tail(id.proc(), stream.tail);
     }
-    ended(edges, id, total);
+    ended(base, id, total);
 }
 
 /// Records that a stream has ended, and its bytes were sent: the end is reported when its file has all of it too.
-pub(super) fn ended(edges: &mut Edges, id: StreamId, total: u64) {
-    let closed = edges.logs.0.as_mut().is_none_or(|inner| inner.end(id, total));
+pub(super) fn ended(base: &mut Base, id: StreamId, total: u64) {
+    let closed = base.logs.0.as_mut().is_none_or(|inner| inner.end(id, total));
     if closed {
-        closed_file(edges, id, total);
+        closed_file(base, id, total);
     }
 }
 
-fn closed_file(edges: &mut Edges, id: StreamId, total: u64) {
-    let file = edges.logs.0.as_mut().and_then(|inner| inner.open.remove(&id)).unwrap_or_default();
+fn closed_file(base: &mut Base, id: StreamId, total: u64) {
+    let file = base.logs.0.as_mut().and_then(|inner| inner.open.remove(&id)).unwrap_or_default();
     let (proc, which) = (id.proc(), id.std());
     let bytes = file.lost.saturating_add(file.unwritten as u64);
     if bytes > 0 {
-        edges.events.push_back(NodeEvent::FileLost { proc, which, bytes });
+        base.events.push_back(NodeEvent::FileLost { proc, which, bytes });
     }
-    edges.events.push_back(NodeEvent::StreamEnd { proc, which, total });
+    base.events.push_back(NodeEvent::StreamEnd { proc, which, total });
 }
 
 /// Takes in what the thread has done.
-pub(super) fn settle(edges: &mut Edges) {
-    let Some(inner) = &mut edges.logs.0 else { return };
+pub(super) fn settle(base: &mut Base) {
+    let Some(inner) = &mut base.logs.0 else { return };
     let answers: Vec<Answer> = inner.port.as_mut().map(|port| port.answers().collect()).unwrap_or_default();
     inner.hand_over();
     let (mut over, mut made) = (Vec::new(), Vec::new());
@@ -344,34 +347,34 @@ pub(super) fn settle(edges: &mut Edges) {
                 }
             }
             Answer::Failed { errno, path } => {
-                edges.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno, path: OsBytes::new(path) }));
+                base.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno, path: OsBytes::new(path) }));
             }
             Answer::Closed(id) => over.extend(inner.open.get(&id).and_then(|file| file.ended).map(|total| (id, total))),
         }
     }
-    made.into_iter().for_each(|proc| rank_table::go(edges, proc));
-    over.into_iter().for_each(|(id, total)| closed_file(edges, id, total));
-    feed(edges);
+    made.into_iter().for_each(|proc| rank_table::go(base, proc));
+    over.into_iter().for_each(|(id, total)| closed_file(base, id, total));
+    feed(base);
 }
 
 /// Gives up a file system that does not answer, where it is the only thing that is waited for.
-fn give_up(edges: &mut Edges) {
-    let Some(inner) = edges.logs.0.as_ref().filter(|inner| inner.is_stuck()) else { return };
+fn give_up(base: &mut Base) {
+    let Some(inner) = base.logs.0.as_ref().filter(|inner| inner.is_stuck()) else { return };
     let ended = |(id, file): (&StreamId, &File)| file.ended.map(|total| (*id, total));
     let over: Vec<(StreamId, u64)> = inner.open.iter().filter_map(ended).collect();
-    over.into_iter().for_each(|(id, total)| closed_file(edges, id, total));
-    feed(edges);
+    over.into_iter().for_each(|(id, total)| closed_file(base, id, total));
+    feed(base);
 }
 
 /// Streams that waited for room continue.
-fn feed(edges: &mut Edges) {
-    if !edges.logs.has_room() {
+fn feed(base: &mut Base) {
+    if !base.logs.has_room() {
         return;
     }
-    let Some(inner) = &mut edges.logs.0 else { return };
+    let Some(inner) = &mut base.logs.0 else { return };
     for id in std::mem::take(&mut inner.starved) {
-        let Some(stream) = edges.ranks.stream_mut(id.proc(), id.std()) else { continue };
-        edges.pump.wake(id, stream);
+        let Some(stream) = base.ranks.stream_mut(id.proc(), id.std()) else { continue };
+        base.pump.wake(id, stream);
     }
 }
 

@@ -10,9 +10,11 @@ pub(crate) mod lease;
 pub(crate) mod link;
 mod live_set;
 mod logs;
+mod memory;
 pub mod metadata;
 mod mpi;
 mod next_port;
+mod part;
 mod port;
 mod preempt_probe;
 mod probe;
@@ -22,34 +24,33 @@ mod pump;
 mod rank_table;
 mod renew;
 mod sandbox;
+mod session_kills;
 mod sessions;
 mod stdin;
 mod store;
 mod sweep;
 mod tcpstore_listener;
+mod tcpstores;
 #[cfg(test)]
 mod testing;
 pub(crate) mod tpu_facts;
 mod watch;
-mod worlds;
 
 use crate::AgentSetup;
 use crate::clock::now;
-use bytes::Bytes;
+use crate::edges::part::{Base, Parts};
+use crate::edges::watch::Source;
 use link::{Link, last_word, refusal};
+use part::Part as _;
 use rank_table::Ranks;
-use rlaunch_core::id::{NodeId, ProcId};
+use rlaunch_core::id::{ProcId, WorldId};
 use rlaunch_core::machine::earliest_of;
-use rlaunch_core::node::{NodeAction, NodeEvent};
-use rlaunch_core::stream::turn::Broken;
+use rlaunch_core::node::{NodeAction, NodeEvent, WorldPlan};
 use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::beat::Beat;
 use rlaunch_core::wire::frame::Flags;
 use rlaunch_core::wire::to_node::{Start, ToNode};
 use rlaunch_core::wire::to_root::ToRoot;
-use rlaunch_net::{Alarm, Body, Early};
-use rlaunch_sys::guardian::TempFiles;
-use rlaunch_sys::origin::Origin;
+use rlaunch_net::{Alarm, Body, Connection, Early};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -66,50 +67,11 @@ const OUTLIVED: Span = Span::from_secs(2);
 /// Descriptors for which there is room before there are threads: those of some hundred ranks, and as many connections to the store.
 const ROOM: RawFd = 4096;
 
-/// All that the agent holds of the kernel.
+/// All that the agent holds of the kernel: a base that all parts share, and the parts. Everything that needs two parts is done here.
 pub(crate) struct Edges {
-    link: Link,
-    origin: Origin,
-    node: NodeId,
-    /// Held, so that its end is ours.
-    lease: Option<lease::LeaseLine>,
-    watch: watch::Watch,
-    ranks: Ranks,
-    pump: pump::Pump,
-    stdin: stdin::Stdin,
+    base: Base,
+    parts: Parts,
     sweep: sweep::Sweep,
-    sandbox: sandbox::Held,
-    examine: examine::Examinations,
-    files: files::Files,
-    proc_searches: proc_searches::ProcSearches,
-    devices: device_thread::DeviceThread,
-    logs: logs::Logs,
-    /// The tries to reach rank 0's host, or the wait there for such tries.
-    probes: probe::Probes,
-    /// The TCPStore, where this agent holds it.
-    listener: Option<tcpstore_listener::TcpStoreListener>,
-    /// Ports and stores of worlds besides the first one.
-    worlds: worlds::Worlds,
-    /// The listener for MPI libraries.
-    mpi: Option<Box<mpi::MpiListener>>,
-    /// Remaining connections of earlier listeners.
-    silent: tcpstore_listener::SilentConnections,
-    /// Resources that are held for the next round, and processes that take part in rounds.
-    next: next_port::Next,
-    sessions: Option<sessions::Sessions>,
-    /// Our own listener, and the namespaces that it serves.
-    store: Option<store::Store>,
-    temp_files: TempFiles,
-    /// Why the guardian or the agent is no subreaper: an errno.
-    no_subreaper: Option<i32>,
-    /// The authorizer for this store, or for another host's.
-    authorizer: Option<tcpstore_listener::Authorizer>,
-    /// The watch over the metadata server.
-    metadata: metadata::Watching,
-    /// The command that warns.
-    preempt_probe: preempt_probe::PreemptProbe,
-    /// Events that were not handled yet.
-    events: VecDeque<NodeEvent>,
     alarm: Alarm,
     /// Something has happened since the last wait.
     stirred: bool,
@@ -127,7 +89,7 @@ impl Edges {
         let fails = |link: &mut Early<ToNode>, error: &io::Error| last_word(node, link, "watch what happens", error);
         let sets = watch::Watch::new(&setup.origin, setup.guardian).and_then(|watch| {
             rlaunch_sys::fd::make_room(&*watch.set, ROOM);
-            setup.lease.iter().try_for_each(|line| watch.watch_guardian_signals(line))?;
+            setup.lease.iter().try_for_each(|line| watch.add(line, Source::GuardianSignals))?;
             Ok((watch, pump::Pump::new(node)?))
         });
         let (link, (watch, pump)) = match sets {
@@ -144,7 +106,7 @@ impl Edges {
                 return Err(error);
             }
         };
-        Ok(Self {
+        let base = Base {
             link,
             origin: setup.origin,
             node,
@@ -153,27 +115,19 @@ impl Edges {
             ranks: Ranks::default(),
             pump,
             stdin: stdin::Stdin::new(setup.node),
-            sweep: sweep::Sweep::default(),
             sandbox: sandbox::Held::default(),
-            examine: examine::Examinations::default(),
             files: files::Files::default(),
             proc_searches: proc_searches::ProcSearches::default(),
-            devices: device_thread::DeviceThread::default(),
             logs: logs::Logs::default(),
-            probes: probe::Probes::default(),
-            listener: None,
-            worlds: worlds::Worlds::default(),
-            mpi: None,
-            silent: tcpstore_listener::SilentConnections::default(),
-            next: next_port::Next::default(),
-            sessions: None,
-            store: None,
+            memory: memory::MemoryWatch::default(),
             temp_files: setup.temp_files,
             no_subreaper: setup.no_subreaper,
-            authorizer: None,
-            metadata: metadata::Watching::default(),
-            preempt_probe: preempt_probe::PreemptProbe::default(),
             events: VecDeque::new(),
+        };
+        Ok(Self {
+            base,
+            parts: Parts::default(),
+            sweep: sweep::Sweep::default(),
             alarm: Alarm::default(),
             stirred: false,
             deaf: false,
@@ -184,7 +138,7 @@ impl Edges {
     /// The launcher was heard of: takes the caller's CPUs, before there are threads. Without diagnostics the agent lets go of the user's
     /// stderr too.
     fn on_start(&mut self, start: &Start) {
-        self.origin.restore_cpus();
+        self.base.origin.restore_cpus();
         if start.settings.trace.is_empty() {
             self.release_stdio(&[2]);
         } else {
@@ -195,30 +149,30 @@ impl Edges {
     /// Lets go of these streams of the caller. After an error the launcher gets a message, and the agent ends.
     pub(crate) fn release_stdio(&mut self, streams: &[i32]) {
         if let Err(error) = rlaunch_sys::fd::release_stdio(streams) {
-            self.send(&refusal("open /dev/null", &error));
+            self.base.send(&refusal("open /dev/null", &error));
             self.finish = Some((rlaunch_core::exit::LAUNCH, now()));
         }
     }
 
     /// Wakes the guardian before we end: a suspended guardian would remain otherwise, and see neither our end nor our last report.
     pub(crate) fn wake_guardian(&self) {
-        self.watch.wake_guardian();
+        self.base.watch.wake_guardian();
     }
 
     /// Returns the next event; `None`: nothing more for now.
     pub(crate) fn take(&mut self) -> Option<NodeEvent> {
-        self.events.pop_front()
+        self.base.events.pop_front()
     }
 
     /// The exit code, once the last action was asked for and the last message was written.
     pub(crate) fn finished(&self) -> Option<u8> {
         let (code, asked) = self.finish?;
-        let written = match &self.link {
+        let written = match &self.base.link {
             Some(link) => link.is_flushed() || (self.deaf && asked + OUTLIVED <= now()),
             None => true,
         };
         // A file that is to be removed is waited for, but not for long.
-        let removed = self.files.quiet_at().is_none_or(|at| at <= now());
+        let removed = self.base.files.quiet_at().is_none_or(|at| at <= now());
         (written && removed).then_some(code)
     }
 
@@ -233,7 +187,7 @@ impl Edges {
     /// rings at a failure and when it has nothing to do, end the rest at once. Our own messages go out first.
     fn rest(&self) {
         if let (true, true, Some(link), Some(port)) =
-            (self.stirred, self.ranks.launching(), &self.link, self.sandbox.spawn_port())
+            (self.stirred, self.base.ranks.launching(), &self.base.link, self.base.sandbox.spawn_port())
             && link.is_flushed()
         {
             rlaunch_sys::fd::readable_within(&[link.as_fd(), port.bell().as_fd()], REST);
@@ -241,45 +195,33 @@ impl Edges {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Mono>) -> Poll<()> {
-        self.poll_flush(cx);
+        self.base.poll_flush(cx);
         // While the sandbox is being set up, what has come with the order for it is unpacked.
-        if !matches!(&self.link, Some(link) if link.has_frame()) {
+        if !self.base.link.as_ref().is_some_and(Connection::has_frame) {
             sandbox::finish(self);
         }
         watch::poll(self, cx);
-        renew::finish(self);
-        sessions::poll(self, cx);
-        // No launch waits for these.
-        if !self.ranks.is_empty() {
-            metadata::poll(self, cx);
-            preempt_probe::poll(self);
-        }
+        renew::finish(&mut self.base);
         self.poll_recv(cx);
-        self.stdin.poll(cx, &mut self.link);
-        self.events.extend(self.stdin.take_failure().map(|errno| NodeEvent::InputFailed { errno }));
-        logs::poll(self, cx);
-        rank_table::go_overdue(self);
-        pump::poll(self, cx);
-        mpi::poll(self, cx);
-        tcpstore_listener::poll(self, cx);
-        store::poll(self, cx);
-        mpi::ask_store(self);
+        self.poll_streams(cx);
+        self.parts.poll(&mut self.base, cx);
+        if let Parts { mpi: Some(mpi), store, .. } = &mut self.parts {
+            mpi.ask(store.as_mut(), &mut self.base);
+        }
         sessions::admit(self);
-        examine::settle(self);
-        worlds::settle(self);
-        self.events.extend(self.proc_searches.take_measured().map(|cpu| NodeEvent::RanksMeasured { cpu }));
-        stdin::look(self);
-        mpi::look(self);
+        self.parts.session_kills.take_over().into_iter().for_each(|proc| self.reap(proc));
+        let measured = self.base.proc_searches.take_measured();
+        self.base.events.extend(measured.map(|cpu| NodeEvent::RanksMeasured { cpu }));
         sweep::poll(self, now());
-        if self.examine.poll(now()) {
-            self.events.shrink_to_fit();
+        if self.base.memory.poll(now()) {
+            self.base.events.shrink_to_fit();
             rlaunch_sys::memory::give_back();
         }
-        self.poll_flush(cx);
-        if store::has_more(self) {
+        self.base.poll_flush(cx);
+        if self.parts.store.as_ref().is_some_and(|store| store.has_more(&self.base.link)) {
             cx.waker().wake_by_ref();
         }
-        self.stirred = !self.events.is_empty();
+        self.stirred = !self.base.events.is_empty();
         if self.stirred || self.finished().is_some() {
             return Poll::Ready(());
         }
@@ -287,197 +229,160 @@ impl Edges {
         deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())))
     }
 
-    /// All that an edge waits for, and `deadline`, the machine's.
-    fn deadlines(&self, deadline: Option<Mono>) -> [Option<Mono>; 13] {
+    /// Input and output of the ranks.
+    fn poll_streams(&mut self, cx: &mut Context<'_>) {
+        let base = &mut self.base;
+        base.stdin.poll(cx, &mut base.link);
+        base.events.extend(base.stdin.take_failure().map(|errno| NodeEvent::InputFailed { errno }));
+        let mpi = &mut self.parts.mpi;
+        let last_words: pump::LastWords<'_> =
+            &mut |base, id| mpi.as_mut().is_some_and(|mpi| mpi.has_last_words(base, id));
+        logs::poll(base, cx, last_words);
+        check::settle(base);
+        rank_table::go_overdue(base);
+        pump::poll(base, cx, last_words);
+        stdin::look(base);
+    }
+
+    /// All that is waited for, and `deadline`, the machine's.
+    fn deadlines(&self, deadline: Option<Mono>) -> [Option<Mono>; 11] {
+        let Base { files, .. } = &self.base;
         [
             deadline,
-            pump::deadline(self),
+            pump::deadline(&self.base),
+            self.parts.deadline(),
             self.sweep.deadline(),
-            self.examine.deadline(),
-            self.files.deadline(),
-            self.stdin.deadline(),
-            mpi::deadline(self),
-            tcpstore_listener::deadline(self),
-            store::deadline(self),
-            self.logs.deadline(),
-            self.ranks.overdue(),
-            self.files.quiet_at().filter(|_| self.finish.is_some()),
+            self.base.memory.deadline(),
+            files.deadline(),
+            self.base.stdin.deadline(),
+            self.base.logs.deadline(),
+            self.base.ranks.overdue(),
+            files.quiet_at().filter(|_| self.finish.is_some()),
             self.finish.filter(|_| self.deaf).map(|(_, asked)| asked + OUTLIVED),
         ]
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) {
-        while let (Some(link), false) = (&mut self.link, self.deaf) {
+        while let (Some(link), false) = (&mut self.base.link, self.deaf) {
             match link.poll_recv(cx) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(frame)) => match frame.body {
-                    Body::Message(ToNode::Whose(question)) => tcpstore_listener::asked(self, &question),
-                    Body::Message(ToNode::Theirs(answer)) => tcpstore_listener::answered(self, &answer),
+                    Body::Message(ToNode::Whose(question)) => self.parts.tcp_stores.asked(&mut self.base, &question),
+                    Body::Message(ToNode::Theirs(answer)) => self.parts.tcp_stores.answered(&answer),
                     Body::Message(ToNode::Start(start)) => {
                         self.on_start(&start);
-                        self.events.push_back(NodeEvent::FromRoot(ToNode::Start(start)));
+                        self.base.events.push_back(NodeEvent::FromRoot(ToNode::Start(start)));
                         // The sandbox comes before all that follows.
                         return cx.waker().wake_by_ref();
                     }
-                    Body::Message(message) => self.events.push_back(NodeEvent::FromRoot(message)),
-                    Body::Data { bytes, flags, .. } => self.stdin_arrived(bytes, flags),
-                    Body::Credit(up_to) => self.granted(up_to),
-                    Body::Broken(broken) => self.line_broken(broken),
-                    Body::Beat(beat) => self.events.push_back(NodeEvent::Beat(beat)),
-                    Body::Store(bytes) => self.on_store_message(frame.node, &bytes),
+                    Body::Message(message) => self.base.events.push_back(NodeEvent::FromRoot(message)),
+                    Body::Data { bytes, flags, .. } => self.base.stdin.push(bytes, flags.has(Flags::END)),
+                    Body::Credit(up_to) => self.base.pump.window.grant(up_to),
+                    Body::Broken(broken) => self.base.pump.lines.broken(broken),
+                    Body::Beat(beat) => self.base.events.push_back(NodeEvent::Beat(beat)),
+                    Body::Store(bytes) => self.parts.store.iter_mut().for_each(|store| store.heard(frame.node, &bytes)),
                     Body::Last(_) => {}
                 },
                 // sshd lets go of our input when the guardian is gone, which it has started; our output it takes to the end.
-                Poll::Ready(Err(_)) if self.watch.is_unguarded() => {
+                Poll::Ready(Err(_)) if self.base.watch.is_unguarded() => {
                     self.deaf = true;
                     // The launcher grants no more credit either: output of the ranks until now is sent at once.
-                    self.pump.window.grant(u64::MAX);
+                    self.base.pump.window.grant(u64::MAX);
                 }
                 Poll::Ready(Err(error)) => {
                     tracing::debug!(%error, "the edge to the launcher has ended");
-                    self.lose_link();
+                    self.base.lose_link();
                 }
             }
         }
     }
 
-    fn poll_flush(&mut self, cx: &mut Context<'_>) {
-        if let Some(link) = &mut self.link
-            && let Poll::Ready(Err(error)) = link.poll_flush(cx)
-        {
-            tracing::debug!(%error, "the edge to the launcher cannot be written");
-            self.lose_link();
-        }
-    }
-
-    fn lose_link(&mut self) {
-        self.link = None;
-        self.events.push_back(NodeEvent::EdgeLost);
-    }
-
-    /// The launcher takes output up to this offset.
-    pub(crate) fn granted(&mut self, up_to: u64) {
-        self.pump.window.grant(up_to);
-    }
-
-    /// The launcher has broken a line.
-    pub(crate) fn line_broken(&mut self, broken: Broken) {
-        self.pump.lines.broken(broken);
-    }
-
-    /// Standard input for the ranks that read it.
-    pub(crate) fn stdin_arrived(&mut self, bytes: Bytes, flags: Flags) {
-        self.stdin.push(bytes, flags.has(Flags::END));
-    }
-
-    fn on_store_message(&mut self, node: NodeId, bytes: &[u8]) {
-        if let Some(store) = &mut self.store {
-            store.heard(node, bytes);
-        }
-    }
-
-    /// Does what the machine asks for.
+    /// Does what the machine asks for. Nothing here waits.
     pub(crate) fn perform(&mut self, action: NodeAction) {
         tracing::trace!(?action, "perform");
+        let Self { base, parts, .. } = self;
         match action {
-            NodeAction::SetUpSandbox(start) => sandbox::begin(self, start),
-            NodeAction::Check { app, base } => check::perform(self, app, &base),
-            NodeAction::Probe(place) => probe::call(self, place),
-            NodeAction::EndProbes => probe::end(self),
-            NodeAction::Beat(beat) => self.beat(beat),
-            NodeAction::Lease(until) => self.renew_lease(until),
-            NodeAction::Spare(until) => self.lease.iter().for_each(|line| line.spare(until)),
-            NodeAction::HoldAfterCut(span) => self.lease.iter().for_each(|line| line.hold_after_cut(span)),
-            NodeAction::Serve { addr, port, guard, ranks } => tcpstore_listener::open(self, &addr, port, guard, ranks),
+            NodeAction::Sessions(action) => parts.sessions.perform(base, action),
+            NodeAction::WatchPreemption { command } => parts.preempt_probe.perform(base, command.to_vec()),
+            NodeAction::Probes(action) => parts.probes.perform(base, action),
+            NodeAction::Devices(action) => parts.devices.perform(base, action),
+            NodeAction::TcpStores(action) => parts.tcp_stores.perform(base, action),
+            NodeAction::Store(action) => parts.store.perform(base, action),
+            NodeAction::Examine(action) => parts.examine.perform(base, action),
+            NodeAction::KillSessions { procs } => parts.session_kills.perform(base, procs),
+            NodeAction::ServeMpi(layout) => {
+                parts.mpi.perform(base, layout);
+                // Answers that the ranks before have not got.
+                parts.store.iter_mut().for_each(|store| drop(store.answers_of_mpi()));
+            }
+            NodeAction::OpenWorld(plan) => self.open_world(*plan),
+            NodeAction::CloseWorld { world } => self.close_world(world),
+            NodeAction::SetUpSandbox(start) => sandbox::begin(base, start),
             NodeAction::Renew { port } => renew::begin(self, port),
-            NodeAction::OpenNamespace { here, number, ranks } => {
-                self.store.iter_mut().for_each(|store| store.begin(here, number, ranks.clone()));
-            }
-            NodeAction::Unserve => tcpstore_listener::close(self),
+            NodeAction::Check { app, base: program } => check::perform(base, app, &program),
+            NodeAction::Beat(beat) => base.beat(beat),
+            NodeAction::Lease(action) => base.lease.iter().for_each(|line| line.perform(&action)),
             NodeAction::MeasureRanks => {
-                let pids = self.ranks.by_number().into_keys().collect();
-                self.proc_searches.measure(pids, |bell| self.watch.watch_proc_searches(bell));
+                let pids = base.ranks.by_number().into_keys().collect();
+                base.proc_searches.measure(pids, |bell| base.watch.add(bell, Source::ProcSearches));
             }
-            NodeAction::OrderDone { asker, reply } => {
-                self.store.iter_mut().for_each(|store| store.order_done(asker, &reply));
-            }
-            NodeAction::ReserveWorld { world } => worlds::reserve(self, world),
-            NodeAction::OpenWorld(plan) => worlds::open(self, *plan),
-            NodeAction::CloseWorld { world } => worlds::close(self, world),
-            NodeAction::KillSessions { procs } => worlds::kill_sessions(self, procs),
-            NodeAction::ServeMpi(layout) => mpi::begin(self, *layout),
-            NodeAction::ReservePort { listen } => next_port::reserve(self, listen.as_ref()),
-            NodeAction::UsePort(is_used) => next_port::settle(self, is_used),
-            NodeAction::Tell { session, heard } => sessions::notify(self, session, &heard),
-            NodeAction::EndSession { session } => sessions::end(self, session),
-            NodeAction::Mark { proc, line } => pump::mark(self, proc, &line),
+            NodeAction::Mark { proc, line } => pump::mark(base, proc, &line),
             NodeAction::Spawn { proc, exec } => {
-                self.store.iter_mut().for_each(|store| store.add_rank(exec.delta.world_rank));
-                rank_table::spawn(self, proc, *exec);
+                parts.store.iter_mut().for_each(|store| store.add_rank(exec.delta.world_rank));
+                rank_table::spawn(base, proc, *exec);
             }
-            NodeAction::FreeDevices { plan, job, grace, step } => device_thread::free(self, plan, job, grace, step),
-            NodeAction::ExamineDevices { kind } => device_thread::examine(self, kind),
-            NodeAction::AwaitDevices { proc, pid, rank } => device_thread::await_release(self, proc, pid, rank),
-            NodeAction::WatchPreemption { command } => self.preempt_probe.begin(&command),
             NodeAction::Withhold => {
                 tracing::debug!("nothing more is started");
-                rank_table::withhold(self);
+                rank_table::withhold(base);
             }
-            NodeAction::Signal { proc, sig } => self.ranks.signal(proc, sig),
-            NodeAction::Examine { proc, status, depth } => examine::ask(self, proc, status, depth),
+            NodeAction::Signal { proc, sig } => base.ranks.signal(proc, sig),
             NodeAction::Reap { proc } => self.reap(proc),
-            NodeAction::CloseStreams { proc } => pump::close_streams(self, proc),
+            NodeAction::CloseStreams { proc } => pump::close_streams(base, proc),
             NodeAction::NameLeft => sweep::name_left(self),
             NodeAction::Sweep => sweep::begin(self),
             NodeAction::ToRoot(message) => {
                 if matches!(message, ToRoot::Done { .. }) {
                     // The next job may be given the same port as soon as the launcher has ended.
-                    self.sandbox.let_go_of_port();
-                    self.worlds.release();
+                    base.sandbox.let_go_of_port();
+                    parts.tcp_stores.close_worlds();
                 }
-                self.send(&message);
+                base.send(&message);
             }
             NodeAction::Finish(code) => self.finish = Some((code, now())),
         }
     }
 
-    fn send(&mut self, message: &ToRoot) {
-        let sent = match &mut self.link {
-            Some(link) => link.send(self.node, message),
-            None => Ok(()),
-        };
-        if sent.is_err() {
-            self.lose_link();
+    /// Serves a world besides the first one.
+    fn open_world(&mut self, WorldPlan { world, namespace, here, store, mpi }: WorldPlan) {
+        let Self { base, parts, .. } = self;
+        parts.store.iter_mut().for_each(|store| store.open_world(world, namespace, here));
+        if let (Some(listener), Some(layout)) = (&mut parts.mpi, mpi) {
+            listener.open_world(world, *layout);
         }
+        parts.tcp_stores.open_world(base, world, store.as_ref());
     }
 
-    fn beat(&mut self, beat: Beat) {
-        let sent = match &mut self.link {
-            Some(link) => link.beat(self.node, beat),
-            None => Ok(()),
-        };
-        if sent.is_err() {
-            self.lose_link();
-        }
-    }
-
-    fn renew_lease(&self, until: Mono) {
-        if let Some(line) = &self.lease {
-            line.renew(until);
-        }
+    /// Lets go of all that belongs to a world.
+    fn close_world(&mut self, world: WorldId) {
+        let Self { base, parts, .. } = self;
+        parts.tcp_stores.close_world(world);
+        parts.mpi.iter_mut().for_each(|mpi| mpi.close_world(world));
+        base.ranks.forget_unused_programs();
+        parts.store.iter_mut().for_each(|store| store.close_world(world));
     }
 
     fn reap(&mut self, proc: ProcId) {
-        if worlds::defers_reaping(self, proc) {
+        let Self { base, parts, .. } = self;
+        if parts.session_kills.defers(proc) {
             return;
         }
-        self.pump.forget(proc);
-        mpi::reaped(self, proc);
-        let Some(error_file) = self.ranks.reap(proc) else { return };
-        if self.sandbox.error_files_are_near() {
+        base.pump.forget(proc);
+        parts.mpi.iter_mut().for_each(|mpi| mpi.reaped(&base.ranks, proc));
+        let Some(error_file) = base.ranks.reap(proc) else { return };
+        if base.sandbox.error_files_are_near() {
             let _no_such_file = rlaunch_sys::facts::error_file::remove(&error_file);
         } else {
-            self.files.remove(error_file.to_vec(), |bell| self.watch.watch_files(bell));
+            base.files.remove(error_file.to_vec(), |bell| base.watch.add(bell, Source::Files));
         }
     }
 }

@@ -14,13 +14,14 @@ mod tests;
 use super::client_socket::{WRITABLE, client_of};
 use super::rank_table::RankOf;
 use super::tcpstore_listener::{AcceptQueue, Authorizer, PendingConnection};
-use super::{Edges, rank_table, store};
+use super::{rank_table, store};
 use crate::clock::now;
 use crate::edges::live_set::LiveSet;
+use crate::edges::part::{Base, Part};
+use crate::edges::store::Store;
+use crate::edges::watch::Source;
 use connection::Connection;
-pub(super) use last_words::has_last_words;
 use noted_files::NotedFiles;
-pub(super) use noted_files::reaped;
 use outcome::Outcomes;
 pub(super) use rights::refused;
 use rlaunch_core::framework::MpiService;
@@ -100,22 +101,18 @@ pub(super) struct MpiListener {
     noted: NotedFiles,
 }
 
-/// Listens if that is needed; the port, where that can be.
-pub(super) fn open(edges: &mut Edges, service: MpiService) -> Option<u16> {
+/// Listens if that is needed and can be.
+pub(super) fn open(base: &Base, service: MpiService) -> Option<Box<MpiListener>> {
     match service {
         // A shell may start a program that has a library.
         MpiService::None | MpiService::Refused => {
-            edges.temp_files.shm().expect_others();
+            base.temp_files.shm().expect_others();
             return None;
         }
         MpiService::Served | MpiService::Yielding => {}
     }
-    match MpiListener::open(edges.temp_files) {
-        Ok(listener) => {
-            let port = listener.queue.own().port();
-            edges.mpi = Some(Box::new(listener));
-            Some(port)
-        }
+    match MpiListener::open(base.temp_files) {
+        Ok(listener) => Some(Box::new(listener)),
         Err(error) => {
             tracing::warn!(%error, "no listener for MPI programs");
             None
@@ -123,54 +120,38 @@ pub(super) fn open(edges: &mut Edges, service: MpiService) -> Option<u16> {
     }
 }
 
-/// These ranks are started now; those before are gone.
-pub(super) fn begin(edges: &mut Edges, layout: Layout) {
-    if let Some(listener) = &mut edges.mpi {
-        let clients: Vec<ClientId> = listener.connections.iter().map(|(client, _)| client).collect();
-        clients.into_iter().for_each(|client| listener.close(client));
-        listener.worlds.keys().for_each(|world| listener.noted.end_world(*world));
-        listener.worlds.clear();
-        listener.asks.clear();
-        listener.open_world(WorldId::new(0), layout);
-        // Answers that the ranks before have not got.
-        edges.store.iter_mut().for_each(|store| drop(store.answers_of_mpi()));
-    }
-}
+impl Part for MpiListener {
+    type Action = Box<Layout>;
 
-/// The ranks of another world are started now.
-pub(super) fn open_world(edges: &mut Edges, world: WorldId, layout: Layout) {
-    edges.mpi.iter_mut().for_each(|listener| listener.open_world(world, layout.clone()));
-}
-
-/// The ranks of another world are gone.
-pub(super) fn close_world(edges: &mut Edges, world: WorldId) {
-    let Some(listener) = &mut edges.mpi else { return };
-    let of_world = listener.connections.iter().filter(|(_, connection)| connection.world == Some(world));
-    let clients: Vec<ClientId> = of_world.map(|(client, _)| client).collect();
-    clients.into_iter().for_each(|client| listener.close(client));
-    listener.worlds.remove(&world);
-    listener.noted.end_world(world);
-    listener.asks.retain(|(of, _)| *of != world);
-}
-
-/// The end of a rank as MPI has it: `MPI_Abort` has a code, and a rank that ends in the middle of MPI has failed.
-pub(super) fn status(edges: &mut Edges, rank_of: RankOf, status: Status) -> Status {
-    let (number, rank) = rank_of;
-    let Edges { mpi: Some(listener), ranks, events, .. } = edges else { return status };
-    if !listener.worlds.get(&number).is_some_and(|world| world.machine.was_used()) {
-        return status;
+    /// These ranks are started now; those before are gone.
+    fn perform(&mut self, _base: &mut Base, layout: Box<Layout>) {
+        let clients: Vec<ClientId> = self.connections.iter().map(|(client, _)| client).collect();
+        clients.into_iter().for_each(|client| self.close(client));
+        self.worlds.keys().for_each(|world| self.noted.end_world(*world));
+        self.worlds.clear();
+        self.asks.clear();
+        self.open_world(WorldId::new(0), *layout);
     }
-    // Its last message may not be read yet.
-    listener.look(ranks);
-    let Some(world) = listener.worlds.get_mut(&number) else { return status };
-    let outcome = world.outcomes.end(rank, status, world.machine.is_inside(rank));
-    // Facts go before the end of the rank: its stderr may have ended.
-    events.extend(world.machine.repeated_help().into_iter().map(|news| NodeEvent::News(NodeNews::Mpi(news))));
-    if outcome != status && !world.outcomes.has_aborted(rank) {
-        let pid = ranks.processes_of(rank_of).last().map_or(0, |pid| pid.cast_unsigned());
-        events.push_back(NodeEvent::News(NodeNews::Mpi(MpiNews::Unfinished { rank, pid })));
+
+    fn poll(&mut self, base: &mut Base, cx: &mut Context<'_>) {
+        self.serve(base, cx);
+        self.settle();
+        self.serve_early(&base.ranks);
+        for world in self.worlds.values_mut() {
+            world.machine.handle_timeout(now());
+            world.outcomes.overdue(now()).into_iter().for_each(|proc| base.ranks.kill(proc));
+        }
+        self.perform_all(&base.ranks);
+        self.look_for_library(base);
+        self.report(base);
     }
-    outcome
+
+    fn deadline(&self) -> Option<Mono> {
+        let authorizer = self.authorizer.as_ref().and_then(Authorizer::deadline);
+        let worlds = self.worlds.values();
+        let worlds = worlds.flat_map(|world| [world.machine.poll_timeout(), world.outcomes.deadline()]);
+        earliest_of([self.queue.deadline(), authorizer].into_iter().chain(worlds))
+    }
 }
 
 impl MpiListener {
@@ -195,11 +176,114 @@ impl MpiListener {
         })
     }
 
-    fn open_world(&mut self, world: WorldId, mut layout: Layout) {
+    /// The port of the listener, on 127.0.0.1.
+    pub(super) fn port(&self) -> u16 {
+        self.queue.own().port()
+    }
+
+    /// The ranks of another world are started now.
+    pub(super) fn open_world(&mut self, world: WorldId, mut layout: Layout) {
         layout.session_dir = self.noted.dir_of(&layout.name);
         tracing::debug!("MPI: {} ranks as {}", layout.size(), layout.name);
         self.worlds
             .insert(world, World { machine: Mpi::new(layout), outcomes: Outcomes::default(), refused: RankSet::new() });
+    }
+
+    /// The ranks of another world are gone.
+    pub(super) fn close_world(&mut self, world: WorldId) {
+        let of_world = self.connections.iter().filter(|(_, connection)| connection.world == Some(world));
+        let clients: Vec<ClientId> = of_world.map(|(client, _)| client).collect();
+        clients.into_iter().for_each(|client| self.close(client));
+        self.worlds.remove(&world);
+        self.noted.end_world(world);
+        self.asks.retain(|(of, _)| *of != world);
+    }
+
+    /// The end of a rank as MPI has it: `MPI_Abort` has a code, and a rank that ends in the middle of MPI has failed.
+    pub(super) fn status(&mut self, base: &mut Base, rank_of: RankOf, status: Status) -> Status {
+        let (number, rank) = rank_of;
+        if !self.worlds.get(&number).is_some_and(|world| world.machine.was_used()) {
+            return status;
+        }
+        // Its last message may not be read yet.
+        self.look(&base.ranks);
+        let Some(world) = self.worlds.get_mut(&number) else { return status };
+        let outcome = world.outcomes.end(rank, status, world.machine.is_inside(rank));
+        // Facts go before the end of the rank: its stderr may have ended.
+        base.events.extend(world.machine.repeated_help().into_iter().map(|news| NodeEvent::News(NodeNews::Mpi(news))));
+        if outcome != status && !world.outcomes.has_aborted(rank) {
+            let pid = base.ranks.processes_of(rank_of).last().map_or(0, |pid| pid.cast_unsigned());
+            base.events.push_back(NodeEvent::News(NodeNews::Mpi(MpiNews::Unfinished { rank, pid })));
+        }
+        outcome
+    }
+
+    /// A rank takes part in rounds from now on. Refused if it has used MPI.
+    pub(super) fn register(&mut self, rank: Rank) -> Result<(), &'static str> {
+        let Some(World { machine, .. }) = self.worlds.get_mut(&WorldId::new(0)) else { return Ok(()) };
+        if machine.has_come(rank) {
+            return Err(USES_MPI);
+        }
+        machine.register(rank);
+        Ok(())
+    }
+
+    /// Exchanges requests and answers with the store, until there are none.
+    pub(super) fn ask(&mut self, mut store: Option<&mut Store>, base: &mut Base) {
+        loop {
+            let asks = std::mem::take(&mut self.asks);
+            let answers = match &mut store {
+                Some(store) => {
+                    asks.iter().for_each(|(world, ask)| store.ask_for_mpi(*world, ask));
+                    store.answers_of_mpi()
+                }
+                None => {
+                    let gone = |(world, ask): &(WorldId, Ask)| {
+                        (*world, ask.seq, write_reply(&Answer::Refused(Refusal::Gone)).into())
+                    };
+                    asks.iter().map(gone).collect()
+                }
+            };
+            if answers.is_empty() {
+                return self.report(base);
+            }
+            for (world, seq, words) in answers {
+                self.answer(world, seq, &words);
+            }
+            self.perform_all(&base.ranks);
+        }
+    }
+
+    fn serve(&mut self, base: &mut Base, cx: &mut Context<'_>) {
+        for _ in 0..ROUNDS {
+            let Some(tokens) = self.set.poll(cx) else { return };
+            if base.ranks.launching() {
+                // The process may be of a rank whose start is not taken in yet.
+                rank_table::drain_outcomes(base);
+            }
+            self.round(tokens, &base.ranks);
+        }
+        cx.waker().wake_by_ref();
+    }
+
+    /// Has a rank of the first world looked at, which may have loaded an MPI library that does not connect.
+    fn look_for_library(&mut self, base: &mut Base) {
+        let Base { files, watch, ranks, memory, .. } = base;
+        if let Some(pid) = ranks.first_process().filter(|_| std::mem::take(&mut self.is_look_due)) {
+            files.look_for_library(pid, |bell| watch.add(bell, Source::Files));
+        }
+        let Some(found) = files.take_library() else { return };
+        memory.give_back();
+        if let (Some(name), Some(first)) = (found, self.worlds.get_mut(&WorldId::new(0))) {
+            first.machine.loaded(OsBytes::new(name));
+            self.perform_all(ranks);
+        }
+    }
+
+    /// Sends the launcher what the machine has found.
+    fn report(&mut self, base: &mut Base) {
+        base.events.extend(self.news.drain(..).map(NodeEvent::News));
+        base.events.extend(self.orders.drain(..).map(|order| NodeEvent::Ordered(Box::new(order))));
     }
 
     /// Takes in everything that has come until now.
@@ -217,7 +301,7 @@ impl MpiListener {
                 token if token & WRITABLE != 0 => self.send(client_of(token)),
                 token => self.read(client_of(token), ranks),
             }
-            self.perform(ranks);
+            self.perform_all(ranks);
         }
     }
 
@@ -326,7 +410,7 @@ impl MpiListener {
     }
 
     /// Does what the machines ask for.
-    fn perform(&mut self, ranks: &rank_table::Ranks) {
+    fn perform_all(&mut self, ranks: &rank_table::Ranks) {
         let numbers: Vec<WorldId> = self.worlds.keys().copied().collect();
         numbers.into_iter().for_each(|world| self.perform_of(world, ranks));
     }
@@ -413,105 +497,4 @@ fn speaks_for<'a>(
         *is_early = known.is_empty() && ranks.is_being_started((world, rank));
         (!*is_early).then(|| holders::belongs_to(pid, &known, above))
     }
-}
-
-/// Serves MPI libraries that have sent something.
-pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
-    if edges.mpi.is_none() {
-        return;
-    }
-    serve(edges, cx);
-    let Edges { mpi: Some(listener), ranks, .. } = edges else { return };
-    listener.settle();
-    listener.serve_early(ranks);
-    for world in listener.worlds.values_mut() {
-        world.machine.handle_timeout(now());
-        world.outcomes.overdue(now()).into_iter().for_each(|proc| ranks.kill(proc));
-    }
-    listener.perform(ranks);
-    ask_store(edges);
-    report(edges);
-}
-
-/// Has a rank of the first world looked at, which may have loaded an MPI library that does not connect.
-pub(super) fn look(edges: &mut Edges) {
-    let Edges { mpi: Some(listener), files, ranks, watch, examine, .. } = edges else { return };
-    if let Some(pid) = ranks.first_process().filter(|_| std::mem::take(&mut listener.is_look_due)) {
-        files.look_for_library(pid, |bell| watch.watch_files(bell));
-    }
-    let Some(found) = files.take_library() else { return };
-    examine.give_back();
-    if let (Some(name), Some(first)) = (found, listener.worlds.get_mut(&WorldId::new(0))) {
-        first.machine.loaded(OsBytes::new(name));
-        listener.perform(ranks);
-        report(edges);
-    }
-}
-
-/// Sends the launcher what the machine has found.
-fn report(edges: &mut Edges) {
-    let Edges { mpi: Some(listener), events, .. } = edges else { return };
-    events.extend(listener.news.drain(..).map(NodeEvent::News));
-    events.extend(listener.orders.drain(..).map(|order| NodeEvent::Ordered(Box::new(order))));
-}
-
-/// A rank takes part in rounds from now on. Refused if it has used MPI.
-pub(super) fn register(edges: &mut Edges, rank: Rank) -> Result<(), &'static str> {
-    let first = edges.mpi.as_mut().and_then(|listener| listener.worlds.get_mut(&WorldId::new(0)));
-    let Some(World { machine, .. }) = first else { return Ok(()) };
-    if machine.has_come(rank) {
-        return Err(USES_MPI);
-    }
-    machine.register(rank);
-    Ok(())
-}
-
-/// Exchanges requests and answers with the store, until there are none.
-pub(super) fn ask_store(edges: &mut Edges) {
-    let Edges { mpi: Some(listener), store, ranks, .. } = edges else { return };
-    loop {
-        let asks = std::mem::take(&mut listener.asks);
-        let answers = match store {
-            Some(store) => {
-                asks.iter().for_each(|(world, ask)| store.ask_for_mpi(*world, ask));
-                store.answers_of_mpi()
-            }
-            None => {
-                let gone = |(world, ask): &(WorldId, Ask)| {
-                    (*world, ask.seq, write_reply(&Answer::Refused(Refusal::Gone)).into())
-                };
-                asks.iter().map(gone).collect()
-            }
-        };
-        if answers.is_empty() {
-            return;
-        }
-        for (world, seq, words) in answers {
-            listener.answer(world, seq, &words);
-        }
-        listener.perform(ranks);
-    }
-}
-
-fn serve(edges: &mut Edges, cx: &mut Context<'_>) {
-    for _ in 0..ROUNDS {
-        let Edges { mpi: Some(listener), .. } = edges else { return };
-        let Some(tokens) = listener.set.poll(cx) else { return };
-        if edges.ranks.launching() {
-            // The process may be of a rank whose start is not taken in yet.
-            rank_table::drain_outcomes(edges);
-        }
-        let Edges { mpi: Some(listener), ranks, .. } = edges else { return };
-        listener.round(tokens, ranks);
-    }
-    cx.waker().wake_by_ref();
-}
-
-/// When something is due.
-pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
-    let listener = edges.mpi.as_ref()?;
-    let authorizer = listener.authorizer.as_ref().and_then(Authorizer::deadline);
-    let worlds = listener.worlds.values();
-    let worlds = worlds.flat_map(|world| [world.machine.poll_timeout(), world.outcomes.deadline()]);
-    earliest_of([listener.queue.deadline(), authorizer].into_iter().chain(worlds))
 }

@@ -3,7 +3,7 @@
 //! The command is a child of this thread, and the kernel kills it with the agent. While ranks are swept it must not run: the agent counts
 //! its children then. It is started again for the next generation.
 
-use super::{Edges, sweep};
+use crate::edges::part::{Base, Part, PartName};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::time::Span;
 use rlaunch_core::warnings::{PROBE_LIMIT, PROBE_PAUSE, ProbeEnd, ProbeEnds, WarningSource};
@@ -18,6 +18,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::task::Context;
 use std::time::{Duration, Instant};
 
 /// Events of the thread in all: a note and a warning.
@@ -50,11 +51,6 @@ struct Shared {
 }
 
 impl PreemptProbe {
-    /// Begins with the runtime.
-    pub(super) fn begin(&mut self, command: &[u8]) {
-        self.command = Some(command.to_vec());
-    }
-
     /// Ends the command, and starts it no more.
     pub(super) fn pause(&self) {
         if let Some(port) = &self.port {
@@ -77,22 +73,29 @@ impl PreemptProbe {
     }
 }
 
-/// Starts the thread at the first call, within a runtime.
-pub(super) fn poll(edges: &mut Edges) {
-    let Some(command) = edges.preempt_probe.command.take() else { return };
-    let started = Port::start(command, edges.origin);
-    match started.and_then(|port| edges.watch.watch_preempt_probe(&port.has_event).map(|()| port)) {
-        Ok(port) => edges.preempt_probe.port = Some(port),
-        Err(error) => tracing::warn!(%error, "no thread for --preempt-probe: the command is not run"),
-    }
-}
+impl Part for PreemptProbe {
+    type Action = Vec<u8>;
 
-/// Takes in events. The command may have ended for a sweep that waits for that.
-pub(super) fn settle(edges: &mut Edges) {
-    let Some(port) = &edges.preempt_probe.port else { return };
-    port.has_event.clear();
-    edges.events.extend(port.events.try_iter());
-    sweep::stirred(edges);
+    fn perform(&mut self, _base: &mut Base, command: Vec<u8>) {
+        self.command = Some(command);
+    }
+
+    /// Starts the thread once ranks run.
+    fn poll(&mut self, base: &mut Base, _cx: &mut Context<'_>) {
+        let Some(command) = self.command.take_if(|_| !base.ranks.is_empty()) else { return };
+        let started = Port::start(command, base.origin);
+        match started.and_then(|port| base.watch.add_part(&port.has_event, PartName::PreemptProbe).map(|()| port)) {
+            Ok(port) => self.port = Some(port),
+            Err(error) => tracing::warn!(%error, "no thread for --preempt-probe: the command is not run"),
+        }
+    }
+
+    fn ready(&mut self, base: &mut Base) {
+        if let Some(port) = &self.port {
+            port.has_event.clear();
+            base.events.extend(port.events.try_iter());
+        }
+    }
 }
 
 impl Port {

@@ -5,9 +5,9 @@
 //! others are open. A call whose connection was closed without a key is made again: a packet was lost, or strangers opened too many.
 //! Nothing of it is left when it is over: the store, or rank 0, listens there next.
 
-use super::Edges;
+use crate::edges::part::{Base, Part, PartName};
 use rlaunch_core::errno::EPROTO;
-use rlaunch_core::node::NodeEvent;
+use rlaunch_core::node::{NodeEvent, ProbeAction};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::probe::{KEY, Key, Place};
@@ -169,47 +169,54 @@ fn probed(number: u32, found: io::Result<IpAddr>) -> NodeEvent {
     NodeEvent::Probed { number, found: found.map_err(errno) }
 }
 
-/// Waits for agents of other hosts at these addresses of ours, at this port where it is free. Returns the ports; 0: we do not.
-pub(super) fn listen(edges: &mut Edges, key: &Key, at: &[OsBytes], port: u16) -> Capped<u16, ADDRESSES> {
-    let mut listen = |addr| {
-        let open = open(edges)?;
-        open.listen(key, addr, port).or_else(|_taken| open.listen(key, addr, 0))
-    };
-    let ports = at.iter().map(|addr| {
-        listen(addr).inspect_err(|error| tracing::debug!(%error, "no other host can try {addr}")).unwrap_or(0)
-    });
-    Capped::chunks(ports).pop().unwrap_or_default()
-}
+impl Part for Probes {
+    type Action = ProbeAction;
 
-/// Tries a place.
-pub(super) fn call(edges: &mut Edges, place: Place) {
-    let number = place.number;
-    if let Err(error) = open(edges).and_then(|open| open.call(place)) {
-        edges.events.push_back(probed(number, Err(error)));
+    fn perform(&mut self, base: &mut Base, action: ProbeAction) {
+        match action {
+            ProbeAction::Call(place) => {
+                let number = place.number;
+                if let Err(error) = self.open(base).and_then(|open| open.call(place)) {
+                    base.events.push_back(probed(number, Err(error)));
+                }
+            }
+            ProbeAction::End => {
+                if let Some(open) = self.0.take() {
+                    base.watch.set.remove(&open.set);
+                }
+            }
+        }
     }
-}
 
-fn open(edges: &mut Edges) -> io::Result<&mut Open> {
-    match edges.probes.0 {
-        Some(ref mut open) => Ok(open),
-        None => {
-            let open = Open::new()?;
-            edges.watch.watch_probes(&open.set)?;
-            Ok(edges.probes.0.insert(open))
+    fn ready(&mut self, base: &mut Base) {
+        if let Some(open) = &mut self.0 {
+            open.look(&mut base.events);
         }
     }
 }
 
-/// Takes in all that is ready.
-pub(super) fn look(edges: &mut Edges) {
-    let Some(open) = &mut edges.probes.0 else { return };
-    open.look(&mut edges.events);
-}
+impl Probes {
+    /// Waits for agents of other hosts at these addresses of ours, at this port where it is free. Returns the ports; 0: we do not.
+    pub(super) fn listen(&mut self, base: &Base, key: &Key, at: &[OsBytes], port: u16) -> Capped<u16, ADDRESSES> {
+        let mut listen = |addr| {
+            let open = self.open(base)?;
+            open.listen(key, addr, port).or_else(|_taken| open.listen(key, addr, 0))
+        };
+        let ports = at.iter().map(|addr| {
+            listen(addr).inspect_err(|error| tracing::debug!(%error, "no other host can try {addr}")).unwrap_or(0)
+        });
+        Capped::chunks(ports).pop().unwrap_or_default()
+    }
 
-/// Ends the probing.
-pub(super) fn end(edges: &mut Edges) {
-    if let Some(open) = edges.probes.0.take() {
-        edges.watch.forget_probes(&open.set);
+    fn open(&mut self, base: &Base) -> io::Result<&mut Open> {
+        match self.0 {
+            Some(ref mut open) => Ok(open),
+            None => {
+                let open = Open::new()?;
+                base.watch.add_part(&open.set, PartName::Probes)?;
+                Ok(self.0.insert(open))
+            }
+        }
     }
 }
 

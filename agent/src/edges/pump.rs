@@ -4,9 +4,10 @@
 //! the set, which would report it again and again.
 
 use super::rank_table::Ranks;
-use super::{Edges, Link, logs, mpi};
+use super::{Link, logs};
 use crate::clock::now;
 use crate::edges::live_set::LiveSet;
+use crate::edges::part::Base;
 use rlaunch_core::id::{NodeId, ProcId, Std, StreamId};
 use rlaunch_core::logs::Way;
 use rlaunch_core::node::NodeEvent;
@@ -177,35 +178,38 @@ pub(super) fn next_ready(set: &mut LiveSet, turn: &mut VecDeque<StreamId>, cx: &
     }
 }
 
+/// Writes the last words of MPI into a stderr that is about to end; whether there are some to read.
+pub(super) type LastWords<'a> = &'a mut dyn FnMut(&mut Base, StreamId) -> bool;
+
 /// Moves bytes while the edge takes frames and there is credit.
-pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
+pub(super) fn poll(base: &mut Base, cx: &mut Context<'_>, last_words: LastWords<'_>) {
     loop {
-        settle_end(edges);
+        settle_end(base);
         // An edge that is gone takes everything: the ranks must not block on a full pipe while they are being ended.
-        let (room, lost) = match &edges.link {
+        let (room, lost) = match &base.link {
             Some(link) => (link.has_room(), false),
             None => (true, true),
         };
         if !room {
-            edges.poll_flush(cx);
-            if matches!(&edges.link, Some(link) if !link.has_room()) {
+            base.poll_flush(cx);
+            if matches!(&base.link, Some(link) if !link.has_room()) {
                 return;
             }
             continue;
         }
-        if !(lost || edges.pump.has_credit()) {
+        if !(lost || base.pump.has_credit()) {
             return;
         }
-        unpark(edges, lost);
-        if !step(edges, cx, lost) {
+        unpark(base, lost);
+        if !step(base, cx, lost, last_words) {
             return;
         }
     }
 }
 
 /// Pauses a stream until it may send.
-fn park(edges: &mut Edges, id: StreamId, work: Option<Work>) {
-    let Edges { ranks, pump, .. } = edges;
+fn park(base: &mut Base, id: StreamId, work: Option<Work>) {
+    let Base { ranks, pump, .. } = base;
     if let Some(stream) = ranks.stream_mut(id.proc(), id.std()) {
         pump.set.pause(&stream.fd, u64::from(id.get()));
         stream.parked = true;
@@ -214,8 +218,8 @@ fn park(edges: &mut Edges, id: StreamId, work: Option<Work>) {
 }
 
 /// Goes on with a parked stream that may send by now.
-fn unpark(edges: &mut Edges, lost: bool) {
-    let Edges { ranks, pump, .. } = edges;
+fn unpark(base: &mut Base, lost: bool) {
+    let Base { ranks, pump, .. } = base;
     if pump.work.is_some() {
         return;
     }
@@ -231,77 +235,75 @@ fn unpark(edges: &mut Edges, lost: bool) {
 }
 
 /// Reports the end of a stream once no later message can overtake its last frame.
-fn settle_end(edges: &mut Edges) {
-    let under_way = matches!(&edges.link, Some(link) if link.has_data());
-    if !under_way && let Some((id, total, file)) = edges.pump.ending.take() {
+fn settle_end(base: &mut Base) {
+    let under_way = matches!(&base.link, Some(link) if link.has_data());
+    if !under_way && let Some((id, total, file)) = base.pump.ending.take() {
         if file {
-            return logs::ended(edges, id, total);
+            return logs::ended(base, id, total);
         }
-        edges.events.push_back(NodeEvent::StreamEnd { proc: id.proc(), which: id.std(), total });
+        base.events.push_back(NodeEvent::StreamEnd { proc: id.proc(), which: id.std(), total });
     }
 }
 
 /// When a line that is held has waited long enough; `None` also while it could not be sent: what will make that possible
 /// wakes us, and a deadline that has passed would keep us from sleeping, and the runtime from hearing of it.
-pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
-    if !is_able(edges) {
+pub(super) fn deadline(base: &Base) -> Option<Mono> {
+    if !is_able(base) {
         return None;
     }
-    let lost = edges.link.is_none();
-    edges.ranks.held(|id| lost || edges.pump.may_send(id)).map(|(at, _)| at)
+    let lost = base.link.is_none();
+    base.ranks.held(|id| lost || base.pump.may_send(id)).map(|(at, _)| at)
 }
 
 /// An edge that is gone takes everything: the ranks must not block on a full pipe while they are being ended.
-fn has_room(edges: &Edges) -> bool {
-    match &edges.link {
+fn has_room(base: &Base) -> bool {
+    match &base.link {
         Some(link) => link.has_room(),
         None => true,
     }
 }
 
-fn is_able(edges: &Edges) -> bool {
-    has_room(edges) && (edges.link.is_none() || edges.pump.has_credit())
+fn is_able(base: &Base) -> bool {
+    has_room(base) && (base.link.is_none() || base.pump.has_credit())
 }
 
 /// Makes one frame; false if there is none.
-fn step(edges: &mut Edges, cx: &mut Context<'_>, lost: bool) -> bool {
-    if edges.pump.work.is_none() {
-        let held = edges.ranks.held(|id| lost || edges.pump.may_send(id));
-        edges.pump.work = held.filter(|(at, _)| *at <= now()).map(|(_, id)| Work::new(id, Phase::Flush));
+fn step(base: &mut Base, cx: &mut Context<'_>, lost: bool, last_words: LastWords<'_>) -> bool {
+    if base.pump.work.is_none() {
+        let held = base.ranks.held(|id| lost || base.pump.may_send(id));
+        base.pump.work = held.filter(|(at, _)| *at <= now()).map(|(_, id)| Work::new(id, Phase::Flush));
     }
-    if edges.pump.work.is_none() {
-        let Some(id) = edges.pump.next_ready(cx) else { return false };
-        if edges.ranks.stream_mut(id.proc(), id.std()).is_some_and(|stream| stream.parked || !stream.way.shown) {
+    if base.pump.work.is_none() {
+        let Some(id) = base.pump.next_ready(cx) else { return false };
+        if base.ranks.stream_mut(id.proc(), id.std()).is_some_and(|stream| stream.parked || !stream.way.shown) {
             return true;
         }
-        if !(lost || edges.pump.may_send(id)) {
-            park(edges, id, None);
+        if !(lost || base.pump.may_send(id)) {
+            park(base, id, None);
             return true;
         }
-        read(edges, id);
-        if edges.pump.work.as_ref().is_some_and(|work| matches!(work.phase, Phase::End))
-            && mpi::has_last_words(edges, id)
-        {
-            edges.pump.work = None;
-            read(edges, id);
+        read(base, id);
+        if base.pump.work.as_ref().is_some_and(|work| matches!(work.phase, Phase::End)) && last_words(base, id) {
+            base.pump.work = None;
+            read(base, id);
         }
     }
-    let Some(work) = edges.pump.work.take() else { return true };
-    if lost || edges.pump.may_send(work.id) {
-        cut(edges, work);
+    let Some(work) = base.pump.work.take() else { return true };
+    if lost || base.pump.may_send(work.id) {
+        cut(base, work);
     } else {
-        park(edges, work.id, Some(work));
+        park(base, work.id, Some(work));
     }
     true
 }
 
 /// Reads once from a stream: a chunk to cut, a frame to send as it is, or the end.
-fn read(edges: &mut Edges, id: StreamId) {
-    let Edges { ranks, pump, link, logs, .. } = edges;
+fn read(base: &mut Base, id: StreamId) {
+    let Base { ranks, pump, link, logs, .. } = base;
     let Some(stream) = ranks.stream_mut(id.proc(), id.std()) else {
         // Not known yet, or ended meanwhile.
-        super::rank_table::drain_outcomes(edges);
-        if edges.ranks.stream_mut(id.proc(), id.std()).is_none() {
+        super::rank_table::drain_outcomes(base);
+        if base.ranks.stream_mut(id.proc(), id.std()).is_none() {
             std::thread::yield_now();
         }
         return;
@@ -317,7 +319,7 @@ fn read(edges: &mut Edges, id: StreamId) {
         return logs.starve(id);
     }
     if stream.cutter.reads_frames() && link.is_some() {
-        return read_lines(edges, id);
+        return read_lines(base, id);
     }
     let raw = stream.cutter.is_raw();
     let max = stream.marks.room(stream.total, if raw { pump.frame_max } else { LINES_CHUNK });
@@ -337,7 +339,7 @@ fn read(edges: &mut Edges, id: StreamId) {
             copy_bytes(stream, logs, id, &mut buf);
             if raw {
                 stream.bulky = n >= BULKY;
-                return send(edges, id, Flags::NONE, buf);
+                return send(base, id, Flags::NONE, buf);
             }
             pump.work = Some(Work { chunk: buf, ..Work::new(id, Phase::Push) });
             return;
@@ -370,8 +372,8 @@ fn copy_bytes(stream: &mut Stream, logs: &mut logs::Logs, id: StreamId, bytes: &
 }
 
 /// Reads whole lines without labels right into a frame.
-fn read_lines(edges: &mut Edges, id: StreamId) {
-    let Edges { ranks, pump, link, logs, .. } = edges;
+fn read_lines(base: &mut Base, id: StreamId) {
+    let Base { ranks, pump, link, logs, .. } = base;
     let (Some(stream), Some(link)) = (ranks.stream_mut(id.proc(), id.std()), link) else { return };
     let Stream { fd, cutter, total, tail, marks, way, .. } = stream;
     let (mut buf, max) = (link.spare(), pump.frame_max);
@@ -400,7 +402,7 @@ fn read_lines(edges: &mut Edges, id: StreamId) {
     if buf.is_empty() {
         pump.chunk = buf;
     } else {
-        send(edges, id, more, buf);
+        send(base, id, more, buf);
     }
 }
 
@@ -438,8 +440,8 @@ fn took(stream: &mut Stream, pump: &mut Pump, id: StreamId, n: usize) {
 }
 
 /// Makes one frame out of what was read or held.
-fn cut(edges: &mut Edges, mut work: Work) {
-    let Edges { ranks, pump, link, .. } = edges;
+fn cut(base: &mut Base, mut work: Work) {
+    let Base { ranks, pump, link, .. } = base;
     let Some(stream) = ranks.stream_mut(work.id.proc(), work.id.std()) else { return };
     let mut out = match link {
         Some(link) => link.spare(),
@@ -467,49 +469,49 @@ fn cut(edges: &mut Edges, mut work: Work) {
     hold(ranks, id, cut.held);
     let more = if cut.more { Flags::MORE } else { Flags::NONE };
     if last {
-        end(edges, id, out);
+        end(base, id, out);
     } else if !out.is_empty() {
-        send(edges, id, more, out);
+        send(base, id, more, out);
     }
 }
 
-fn send(edges: &mut Edges, id: StreamId, flags: Flags, body: Vec<u8>) {
-    if let Some(link) = &mut edges.link {
-        edges.pump.spend(body.len());
-        edges.pump.lines.sent(id, flags, body.len());
-        link.data(edges.pump.node, id, flags, body);
+fn send(base: &mut Base, id: StreamId, flags: Flags, body: Vec<u8>) {
+    if let Some(link) = &mut base.link {
+        base.pump.spend(body.len());
+        base.pump.lines.sent(id, flags, body.len());
+        link.data(base.pump.node, id, flags, body);
     }
 }
 
 /// The last frame of a stream.
-fn end(edges: &mut Edges, id: StreamId, body: Vec<u8>) {
-    send(edges, id, Flags::END, body);
-    let Some((stream, reaped)) = edges.ranks.end_stream(id) else { return };
-    edges.pump.set.remove(&stream.fd);
-    edges.pump.ending = Some((id, stream.total, stream.way.file));
+fn end(base: &mut Base, id: StreamId, body: Vec<u8>) {
+    send(base, id, Flags::END, body);
+    let Some((stream, reaped)) = base.ranks.end_stream(id) else { return };
+    base.pump.set.remove(&stream.fd);
+    base.pump.ending = Some((id, stream.total, stream.way.file));
     if id.std() == Std::Err && !reaped {
-        edges.pump.tails.insert(id.proc(), stream.tail);
+        base.pump.tails.insert(id.proc(), stream.tail);
     }
 }
 
 /// Treats what a rank's streams hold now as all of it.
-pub(super) fn close_streams(edges: &mut Edges, proc: ProcId) {
-    edges.logs.close(std::iter::empty());
+pub(super) fn close_streams(base: &mut Base, proc: ProcId) {
+    base.logs.close(std::iter::empty());
     for std in [Std::Out, Std::Err] {
-        if let Some(stream) = edges.ranks.stream_mut(proc, std) {
+        if let Some(stream) = base.ranks.stream_mut(proc, std) {
             stream.closing = true;
             let (id, hidden) = (StreamId::of(proc, std), !stream.way.shown);
-            edges.logs.close(hidden.then_some(id).into_iter());
-            edges.pump.turn.extend((!hidden).then_some(id));
+            base.logs.close(hidden.then_some(id).into_iter());
+            base.pump.turn.extend((!hidden).then_some(id));
         }
     }
 }
 
 /// Marks a new round: the output of a rank until now is of the round before, which this line ends. Output without labels, which goes
 /// nowhere else, has no marks.
-pub(super) fn mark(edges: &mut Edges, proc: ProcId, line: &[u8]) {
+pub(super) fn mark(base: &mut Base, proc: ProcId, line: &[u8]) {
     for std in [Std::Out, Std::Err] {
-        let Some(stream) = edges.ranks.stream_mut(proc, std) else { continue };
+        let Some(stream) = base.ranks.stream_mut(proc, std) else { continue };
         if stream.way.file || stream.cutter.is_labelled() {
             let unread = u64::try_from(rlaunch_sys::fd::unread(&stream.fd)).unwrap_or(0);
             stream.marks.begin(stream.total.saturating_add(unread), line.into());
@@ -518,17 +520,17 @@ pub(super) fn mark(edges: &mut Edges, proc: ProcId, line: &[u8]) {
 }
 
 /// How far a rank's stderr has to be read until all is read that is in it now.
-pub(super) fn written_by_now(edges: &mut Edges, proc: ProcId) -> u64 {
-    let Some(stream) = edges.ranks.stream_mut(proc, Std::Err) else { return 0 };
+pub(super) fn written_by_now(base: &mut Base, proc: ProcId) -> u64 {
+    let Some(stream) = base.ranks.stream_mut(proc, Std::Err) else { return 0 };
     stream.total.saturating_add(u64::try_from(rlaunch_sys::fd::unread(&stream.fd)).unwrap_or(0))
 }
 
 /// Whether a rank's stderr will be read up to there and is not yet.
-pub(super) fn will_be_read(edges: &mut Edges, proc: ProcId, up_to: u64) -> bool {
-    let lost = edges.link.is_none();
-    let can = lost || (edges.pump.has_credit() && edges.pump.may_send(StreamId::of(proc, Std::Err)));
-    let (hidden, room) = (lost || edges.logs.has_room(), can);
-    let stream = edges.ranks.stream_mut(proc, Std::Err);
+pub(super) fn will_be_read(base: &mut Base, proc: ProcId, up_to: u64) -> bool {
+    let lost = base.link.is_none();
+    let can = lost || (base.pump.has_credit() && base.pump.may_send(StreamId::of(proc, Std::Err)));
+    let (hidden, room) = (lost || base.logs.has_room(), can);
+    let stream = base.ranks.stream_mut(proc, Std::Err);
     let can = stream.as_ref().is_some_and(|stream| if stream.way.shown { room } else { hidden });
     can && stream.is_some_and(|stream| stream.total < up_to && rlaunch_sys::fd::readable_now(&stream.fd))
 }

@@ -1,8 +1,9 @@
 //! The ranks as descriptors: what was asked for, what runs, and what is still open of it.
 
 use super::pump::Stream;
-use super::{Edges, convert, logs, renew, watch};
+use super::{convert, logs, renew, watch};
 use crate::clock::now;
+use crate::edges::part::Base;
 use rlaunch_core::errno::ETIMEDOUT;
 use rlaunch_core::id::{ProcId, Std, StreamId, WorldId};
 use rlaunch_core::node::{ErrorFile, ExecSpec, NodeEvent};
@@ -262,10 +263,10 @@ impl Rank {
 }
 
 /// Asks the spawn thread for a rank.
-pub(super) fn spawn(edges: &mut Edges, proc: ProcId, mut exec: ExecSpec) {
+pub(super) fn spawn(base: &mut Base, proc: ProcId, mut exec: ExecSpec) {
     // The TCPStore of an agent listens by now. Else a rank binds the port.
-    edges.sandbox.release_port();
-    let app = edges.ranks.prepared(&exec);
+    base.sandbox.release_port();
+    let app = base.ranks.prepared(&exec);
     let prepared = PreparedExec {
         app,
         vars: exec.vars.iter().collect(),
@@ -275,101 +276,101 @@ pub(super) fn spawn(edges: &mut Edges, proc: ProcId, mut exec: ExecSpec) {
         has_session: exec.has_session,
         needed: !exec.is_respawn,
     };
-    edges.stdin.expect(exec.readers, exec.is_respawn);
-    let waits = logs::prepare(edges, proc, &mut exec);
-    edges.ranks.asked.insert(proc, exec);
-    edges.ranks.unmade.insert(proc, (now(), prepared));
+    base.stdin.expect(exec.readers, exec.is_respawn);
+    let waits = logs::prepare(base, proc, &mut exec);
+    base.ranks.asked.insert(proc, exec);
+    base.ranks.unmade.insert(proc, (now(), prepared));
     if !waits {
-        go(edges, proc);
+        go(base, proc);
     }
 }
 
 /// Nothing more is started; those that wait for a directory are not, either.
-pub(super) fn withhold(edges: &mut Edges) {
-    edges.sandbox.spawn_port().into_iter().for_each(SpawnPort::withhold);
-    let waiting: Vec<ProcId> = edges.ranks.unmade.keys().copied().collect();
-    waiting.into_iter().for_each(|proc| go(edges, proc));
+pub(super) fn withhold(base: &mut Base) {
+    base.sandbox.spawn_port().into_iter().for_each(SpawnPort::withhold);
+    let waiting: Vec<ProcId> = base.ranks.unmade.keys().copied().collect();
+    waiting.into_iter().for_each(|proc| go(base, proc));
 }
 
 /// A file system that does not answer keeps no rank from its work.
-pub(super) fn go_overdue(edges: &mut Edges) {
-    if edges.ranks.overdue().is_none_or(|due| due > now()) {
+pub(super) fn go_overdue(base: &mut Base) {
+    if base.ranks.overdue().is_none_or(|due| due > now()) {
         return;
     }
     let is_due = |since: Mono| since + PATIENCE <= now();
-    let waiting = edges.ranks.unmade.iter().filter(|(_, (since, _))| is_due(*since));
+    let waiting = base.ranks.unmade.iter().filter(|(_, (since, _))| is_due(*since));
     let waiting: Vec<ProcId> = waiting.map(|(proc, _)| *proc).collect();
     for proc in waiting {
-        let path = edges.ranks.asked.get(&proc).and_then(|exec| exec.error_file.directory());
-        if let Some(path) = path.filter(|_| !std::mem::replace(&mut edges.ranks.told, true)) {
-            edges.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno: ETIMEDOUT, path }));
+        let path = base.ranks.asked.get(&proc).and_then(|exec| exec.error_file.directory());
+        if let Some(path) = path.filter(|_| !std::mem::replace(&mut base.ranks.told, true)) {
+            base.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno: ETIMEDOUT, path }));
         }
-        go(edges, proc);
+        go(base, proc);
     }
 }
 
 /// All that a rank needs is there.
-pub(super) fn go(edges: &mut Edges, proc: ProcId) {
-    let Some((_, prepared)) = edges.ranks.unmade.remove(&proc) else { return };
-    let Some(port) = edges.sandbox.spawn_port() else { return };
+pub(super) fn go(base: &mut Base, proc: ProcId) {
+    let Some((_, prepared)) = base.ranks.unmade.remove(&proc) else { return };
+    let Some(port) = base.sandbox.spawn_port() else { return };
     if port.submit(proc.get(), prepared).is_err() {
         let error = convert::resource(rlaunch_core::wire::to_root::SpawnStep::Clone);
-        edges.ranks.asked.remove(&proc);
-        edges.events.push_back(NodeEvent::SpawnFailed { proc, error });
+        base.ranks.asked.remove(&proc);
+        base.events.push_back(NodeEvent::SpawnFailed { proc, error });
     }
 }
 
 /// Takes in what the spawn thread has done.
-pub(super) fn drain_outcomes(edges: &mut Edges) {
-    let outcomes: Vec<Outcome> = edges.sandbox.spawn_port().map(|port| port.outcomes().collect()).unwrap_or_default();
+pub(super) fn drain_outcomes(base: &mut Base) {
+    let outcomes: Vec<Outcome> = base.sandbox.spawn_port().map(|port| port.outcomes().collect()).unwrap_or_default();
     let withheld = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Withheld { .. })).count();
     if withheld > 0 {
         tracing::debug!("{withheld} that were asked for are not started");
     }
     for outcome in outcomes {
         match outcome {
-            Outcome::Launched(launched) => started(edges, *launched),
+            Outcome::Launched(launched) => started(base, *launched),
             Outcome::Failed { proc, failure } => {
                 let proc = ProcId::new(proc);
-                let exec = edges.ranks.asked.remove(&proc);
+                let exec = base.ranks.asked.remove(&proc);
                 tracing::debug!("proc {proc} was not started: {failure:?}");
                 // ENOMEM also means a PID namespace whose init is gone: clone(2). Its descriptors were closed before.
                 if failure.step == Step::Clone {
-                    watch::look_at_init(edges);
+                    watch::look_at_init(base);
                 }
                 let error = convert::failure(*failure, exec.as_ref().map(|exec| &*exec.base));
-                edges.events.push_back(NodeEvent::SpawnFailed { proc, error });
+                base.events.push_back(NodeEvent::SpawnFailed { proc, error });
             }
             Outcome::Withheld { proc } => {
                 let proc = ProcId::new(proc);
-                edges.ranks.asked.remove(&proc);
-                edges.events.push_back(NodeEvent::Withheld { proc });
+                base.ranks.asked.remove(&proc);
+                base.events.push_back(NodeEvent::Withheld { proc });
             }
             // A process of another generation. For the first generation, `sandbox` takes the answer before there is a rank.
-            Outcome::Namespace(init) => renew::on_namespace(edges, *init),
+            Outcome::Namespace(init) => renew::on_namespace(base, *init),
         }
     }
 }
 
-fn started(edges: &mut Edges, launched: Launched) {
+fn started(base: &mut Base, launched: Launched) {
     let proc = ProcId::new(launched.proc);
-    let Some(exec) = edges.ranks.asked.remove(&proc) else { return };
+    let Some(exec) = base.ranks.asked.remove(&proc) else { return };
     let Launched { pid: number, pidfd, stdout, stderr, stdin, at, .. } = launched;
     let pid = number.cast_unsigned();
     let [out, err] = exec.ways;
     let streams = [(Std::Out, stdout, out), (Std::Err, stderr, err)].map(|(std, fd, way)| {
-        let mut stream = Stream::new(fd, cutter(&exec, std, pid, edges.sandbox.host()), way);
+        let mut stream = Stream::new(fd, cutter(&exec, std, pid, base.sandbox.host()), way);
         if !way.shown {
-            logs::adopt(edges, StreamId::of(proc, std), &mut stream);
+            logs::adopt(base, StreamId::of(proc, std), &mut stream);
         }
         Some(stream)
     });
     if let Some(stdin) = stdin {
-        edges.stdin.open(number, stdin, now());
+        base.stdin.open(number, stdin, now());
     }
     let started = Mono::from_nanos(at);
     tracing::debug!("proc {proc} runs: pid {number}");
-    let ExecSpec { base, error_file, delta, .. } = exec;
+    let ExecSpec { base: program, error_file, delta, .. } = exec;
     let WorldRank { world, rank: number_in_world, .. } = delta.world_rank;
     let rank = Rank {
         number: number_in_world,
@@ -380,12 +381,12 @@ fn started(edges: &mut Edges, launched: Launched) {
         reaped: false,
         swept: None,
         started,
-        base,
+        base: program,
         error_file,
     };
-    edges.ranks.live.insert(proc, Box::new(rank));
-    edges.examine.watch_memory();
-    edges.events.push_back(NodeEvent::Spawned { proc, pid, at: started });
+    base.ranks.live.insert(proc, Box::new(rank));
+    base.memory.begin();
+    base.events.push_back(NodeEvent::Spawned { proc, pid, at: started });
 }
 
 fn cutter(exec: &ExecSpec, std: Std, pid: u32, host: &[u8]) -> Cutter {

@@ -1,7 +1,8 @@
 //! Making ready for other ranks, when nothing is left of those before: what was theirs alone is let go, and what ends with them is made
 //! anew.
 
-use super::{Edges, port, sandbox, tcpstore_listener};
+use super::{Edges, port, sandbox};
+use crate::edges::part::Base;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::wire::to_node::PortPlan;
 use rlaunch_core::wire::to_root::NodeRefusal;
@@ -25,47 +26,47 @@ enum Namespace {
 
 /// Begins: the thread that starts ranks works meanwhile.
 pub(super) fn begin(edges: &mut Edges, port: PortPlan) {
-    edges.preempt_probe.resume();
+    edges.parts.preempt_probe.resume();
     // A process that connects now is none of the job.
-    tcpstore_listener::close(edges);
-    edges.logs.reopen();
-    edges.ranks.forget_programs();
-    edges.stdin.renew(&mut edges.link);
+    edges.parts.tcp_stores.close(&edges.base);
+    edges.base.logs.reopen();
+    edges.base.ranks.forget_programs();
+    edges.base.stdin.renew(&mut edges.base.link);
     // Init ends with all that is in its namespace.
-    let wanted = edges.watch.let_go_of_init();
+    let wanted = edges.base.watch.let_go_of_init();
     let namespace = if wanted { Namespace::Requested } else { Namespace::Unwanted };
-    match sandbox::another_thread(edges, wanted) {
-        Ok(()) => edges.sandbox.renewing = Some(Renewing { port, namespace }),
-        Err(refusal) => edges.events.push_back(NodeEvent::Refused(refusal)),
+    match sandbox::another_thread(&mut edges.base, wanted) {
+        Ok(()) => edges.base.sandbox.renewing = Some(Renewing { port, namespace }),
+        Err(refusal) => edges.base.events.push_back(NodeEvent::Refused(refusal)),
     }
 }
 
 /// Notes the answer to the request for a PID namespace.
-pub(super) fn on_namespace(edges: &mut Edges, init: Result<Init, NsError>) {
-    if let Some(renewing) = &mut edges.sandbox.renewing {
+pub(super) fn on_namespace(base: &mut Base, init: Result<Init, NsError>) {
+    if let Some(renewing) = &mut base.sandbox.renewing {
         renewing.namespace = Namespace::Made(init);
     }
 }
 
 /// Completes the preparation as soon as the namespace is there. Never waits for it.
-pub(super) fn finish(edges: &mut Edges) {
+pub(super) fn finish(base: &mut Base) {
     let made = |renewing: &mut Renewing| !matches!(renewing.namespace, Namespace::Requested);
-    let Some(Renewing { port, namespace }) = edges.sandbox.renewing.take_if(made) else { return };
-    let event = match complete(edges, port, namespace) {
+    let Some(Renewing { port, namespace }) = base.sandbox.renewing.take_if(made) else { return };
+    let event = match complete(base, port, namespace) {
         Ok(port) => NodeEvent::Renewed { port },
         Err(refusal) => NodeEvent::Refused(refusal),
     };
-    edges.events.push_back(event);
+    base.events.push_back(event);
 }
 
-fn complete(edges: &mut Edges, port: PortPlan, namespace: Namespace) -> Result<u16, NodeRefusal> {
+fn complete(base: &mut Base, port: PortPlan, namespace: Namespace) -> Result<u16, NodeRefusal> {
     // The one before is still held: a port that ranks have had is never used again as long as a process may remember it.
-    let new = if edges.sandbox.has_claimed(port) { Ok(None) } else { port::prepare(port, edges.sandbox.job()) };
+    let new = if base.sandbox.has_claimed(port) { Ok(None) } else { port::prepare(port, base.sandbox.job()) };
     if let Namespace::Made(init) = namespace {
-        sandbox::adopt_init(edges, init).map_err(sandbox::refused)?;
+        sandbox::adopt_init(base, init).map_err(sandbox::refused)?;
     }
     let Some(new) = new? else { return Ok(0) };
     let number = if port == PortPlan::Choose { new.number } else { 0 };
-    edges.sandbox.hold(new);
+    base.sandbox.hold(new);
     Ok(number)
 }

@@ -2,6 +2,8 @@
 
 use super::renew::Renewing;
 use super::{Edges, port, processors};
+use crate::edges::part::Base;
+use crate::edges::watch::Source;
 use rlaunch_core::address::{self, Interface};
 use rlaunch_core::gpus::{Devices, Share};
 use rlaunch_core::id::JobId;
@@ -110,44 +112,44 @@ struct Begun {
 }
 
 /// Says who is about to begin, and which limits were changed.
-fn announce(edges: &Edges) {
-    let (theirs, ours) = edges.origin.nofile_limits();
+fn announce(base: &Base) {
+    let (theirs, ours) = base.origin.nofile_limits();
     let host = String::from_utf8_lossy(&facts::host::hostname()).into_owned();
     tracing::debug!("{host}: agent {}, guardian {}", std::process::id(), std::os::unix::process::parent_id());
     tracing::debug!("limit on descriptors: {ours} for the agent, {theirs} for the ranks; nothing else is changed");
 }
 
 /// Begins to make ready: the spawn thread works meanwhile.
-pub(super) fn begin(edges: &mut Edges, start: Arc<Start>) {
-    edges.pump.share(start.nodes);
-    announce(edges);
-    match prepare(edges, start) {
-        Ok(begun) => edges.sandbox.begun = Some(begun),
-        Err(refusal) => edges.events.push_back(NodeEvent::Refused(refusal)),
+pub(super) fn begin(base: &mut Base, start: Arc<Start>) {
+    base.pump.share(start.nodes);
+    announce(base);
+    match prepare(base, start) {
+        Ok(begun) => base.sandbox.begun = Some(begun),
+        Err(refusal) => base.events.push_back(NodeEvent::Refused(refusal)),
     }
 }
 
 /// Waits until what was begun is ready; false if nothing was.
 pub(super) fn finish(edges: &mut Edges) -> bool {
-    let Some(begun) = edges.sandbox.begun.take() else { return false };
+    let Some(begun) = edges.base.sandbox.begun.take() else { return false };
     let event = match complete(edges, &begun) {
         Ok(sandbox) => NodeEvent::SandboxReady(sandbox),
         Err(refusal) => NodeEvent::Refused(refusal),
     };
-    edges.events.push_back(event);
+    edges.base.events.push_back(event);
     true
 }
 
-fn prepare(edges: &mut Edges, start: Arc<Start>) -> Result<Begun, NodeRefusal> {
+fn prepare(base: &mut Base, start: Arc<Start>) -> Result<Begun, NodeRefusal> {
     if let Some(travel) = &start.travel {
         // Before there are threads, and before the thread that starts ranks gets the limits.
-        edges.sandbox.lowered = carry(&mut edges.origin, travel);
+        base.sandbox.lowered = carry(&mut base.origin, travel);
     }
     if matches!(start.settings.ending.contain, Contain::T1 | Contain::Strict) && !ns::is_root() {
         // Needs a process with a single thread: before the spawn thread exists.
         ns::unshare_user().map_err(refused)?;
     }
-    start_spawn_thread(edges).map_err(|e| resource(&e, "start the thread that starts ranks"))?;
+    start_spawn_thread(base).map_err(|e| resource(&e, "start the thread that starts ranks"))?;
     // The thread needs a moment to begin: /dev is read meanwhile.
     let held_back = match start.settings.ending.contain {
         // Hosts without a chance try it too: the kernel's error is the reason that is reported.
@@ -158,7 +160,7 @@ fn prepare(edges: &mut Edges, start: Arc<Start>) -> Result<Begun, NodeRefusal> {
     if let Some(why) = held_back {
         tracing::debug!("containment t1 is not tried: {why}");
     }
-    let asked = held_back.is_none() && edges.sandbox.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
+    let asked = held_back.is_none() && base.sandbox.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
     Ok(Begun { start, held_back, asked })
 }
 
@@ -194,36 +196,29 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
     let must = matches!(contain, Contain::T1 | Contain::Strict);
     // While the spawn thread makes the namespace, the rest is found out.
     let port = port::prepare(start.port, start.job);
-    let is_chosen = start.port == PortPlan::Choose;
     let (host, cpus, gpus) = (facts::host::hostname(), facts::host::cpus(), (*gpus != Share::Unset).then(devices));
-    let mut reached = reached(start, edges.lease.is_some());
-    if let (Some(key), Some(reached)) = (start.find.as_ref().and_then(|find| find.probe_key.clone()), &mut reached) {
-        // Next to the port of the ranks: a process that keeps others from that port keeps them from this. Not at that port itself: a rank
-        // of a host that knows the rendezvous earlier would find a listener that closes, where it should find none, and come back.
-        let behind = |port: &Port| port.number.saturating_add(BLOCK - 1);
-        let number = port.as_ref().map_or(0, |port| port.as_ref().filter(|_| is_chosen).map_or(0, behind));
-        reached.probe_ports = super::probe::listen(edges, &key, &reached.at, number);
-    }
-    let socket = super::store::open(edges);
-    let error_dir = error_directory(edges);
-    let mpi = super::mpi::open(edges, mpi.service());
+    let reached = reached_by_others(edges, start, port.as_ref().ok().and_then(Option::as_ref));
+    let (store, socket) = super::store::open(&edges.base).unzip();
+    edges.parts.store = store;
+    let error_dir = error_directory(&mut edges.base);
+    edges.parts.mpi = super::mpi::open(&edges.base, mpi.service());
     let mut found = HostFacts::find(start, cpus, gpus);
-    let entered = enter(edges, *asked);
-    if edges.watch.init.is_none() {
-        edges.watch.watch_children().map_err(|e| resource(&e, "listen to ends of children"))?;
+    let entered = enter(&mut edges.base, *asked);
+    if edges.base.watch.init.is_none() {
+        edges.base.watch.watch_children().map_err(|e| resource(&e, "listen to ends of children"))?;
     }
-    trace_containment(&entered, edges);
+    trace_containment(&entered, &edges.base);
     // Not before: the rollback has to know init.
     let port = port?;
-    let chosen = port.as_ref().filter(|_| is_chosen);
+    let chosen = port.as_ref().filter(|_| start.port == PortPlan::Choose);
     let note = match entered {
         Ok(()) if *contain == Contain::T3 => String::new(),
         Ok(()) => held_back.unwrap_or_default().to_owned(),
-        Err(error) => do_without(edges, error, must)?,
+        Err(error) => do_without(&mut edges.base, error, must)?,
     };
-    let init = edges.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
+    let init = edges.base.watch.init.as_ref().map(|init| init.pid.cast_unsigned());
     let cores = found.processors.as_mut().map(|found| processors::take_cores(found, bind, start.local_size));
-    let weak = edges.no_subreaper.filter(|_| init.is_none()).map(no_subreaper);
+    let weak = edges.base.no_subreaper.filter(|_| init.is_none()).map(no_subreaper);
     let sandbox = Sandbox {
         hello: Hello {
             tier: if init.is_some() { Tier::T1 } else { Tier::T3 },
@@ -234,7 +229,7 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
             agent: std::process::id(),
             init,
             reached,
-            lowered: Capped::chunks(std::mem::take(&mut edges.sandbox.lowered)).pop().unwrap_or_default(),
+            lowered: Capped::chunks(std::mem::take(&mut edges.base.sandbox.lowered)).pop().unwrap_or_default(),
             addresses: found.addresses,
             tpu: found.tpu,
             machine: found.machine,
@@ -246,27 +241,32 @@ fn complete(edges: &mut Edges, begun: &Begun) -> Result<Sandbox, NodeRefusal> {
         error_dir,
         devices: rlaunch_sys::devices::has_shared_memory(),
         skips_tpu_lock: false,
-        socket,
-        mpi: mpi.map(|port| Box::new(MpiPort { port, host: OsBytes::from(host.as_slice()) })),
+        socket: socket.unwrap_or_default(),
+        mpi: edges
+            .parts
+            .mpi
+            .as_ref()
+            .map(|mpi| Box::new(MpiPort { port: mpi.port(), host: OsBytes::from(host.as_slice()) })),
         tpu_alone: None,
     };
-    port.into_iter().for_each(|port| edges.sandbox.hold(port));
-    (edges.sandbox.cores, edges.sandbox.host, edges.sandbox.job) = (cores.unwrap_or_default(), host, Some(start.job));
+    port.into_iter().for_each(|port| edges.base.sandbox.hold(port));
+    (edges.base.sandbox.cores, edges.base.sandbox.host, edges.base.sandbox.job) =
+        (cores.unwrap_or_default(), host, Some(start.job));
     Ok(sandbox)
 }
 
 /// The directory for error files, in which no other user can make a file. Empty: there is none, and ranks get no error file.
-fn error_directory(edges: &mut Edges) -> OsBytes {
-    let made = || edges.temp_files.make_error_dir().ok().map(|dir| dir.into_os_string().into_vec());
+fn error_directory(base: &mut Base) -> OsBytes {
+    let made = || base.temp_files.make_error_dir().ok().map(|dir| dir.into_os_string().into_vec());
     let dir = OsBytes::new(facts::error_file::runtime_dir().or_else(made).unwrap_or_default());
-    edges.sandbox.near = facts::error_file::is_near(&dir);
+    base.sandbox.near = facts::error_file::is_near(&dir);
     dir
 }
 
-fn trace_containment(entered: &Result<(), NsError>, edges: &Edges) {
+fn trace_containment(entered: &Result<(), NsError>, base: &Base) {
     match entered {
         Err(error) => tracing::debug!("containment t1 is refused: {}", why_not(error)),
-        Ok(()) => match &edges.watch.init {
+        Ok(()) => match &base.watch.init {
             Some(init) => tracing::debug!("containment t1: a PID namespace with init {}", init.pid),
             None => tracing::debug!("containment t3: subreapers"),
         },
@@ -287,6 +287,19 @@ fn carry(origin: &mut Origin, travel: &Travel) -> Vec<Lowered> {
         Some(Lowered { on: limit.on, to })
     });
     lowered.collect()
+}
+
+/// By which addresses others reach this host, and the ports at which they can try them.
+fn reached_by_others(edges: &mut Edges, start: &Start, port: Option<&Port>) -> Option<Reached> {
+    let mut reached = reached(start, edges.base.lease.is_some())?;
+    if let Some(key) = start.find.as_ref().and_then(|find| find.probe_key.clone()) {
+        // Next to the port of the ranks: a process that keeps others from that port keeps them from this. Not at that port itself: a rank
+        // of a host that knows the rendezvous earlier would find a listener that closes, where it should find none, and come back.
+        let behind = |port: &Port| port.number.saturating_add(BLOCK - 1);
+        let number = port.filter(|_| start.port == PortPlan::Choose).map_or(0, behind);
+        reached.probe_ports = edges.parts.probes.listen(&edges.base, &key, &reached.at, number);
+    }
+    Some(reached)
 }
 
 /// By which addresses others reach this host; `remote`: the launcher did so by ssh.
@@ -359,13 +372,13 @@ fn login() -> Option<(OsBytes, OsBytes)> {
 }
 
 /// Continues without a PID namespace, and returns the reason; `must`: that is not allowed.
-fn do_without(edges: &mut Edges, error: NsError, must: bool) -> Result<String, NodeRefusal> {
+fn do_without(base: &mut Base, error: NsError, must: bool) -> Result<String, NodeRefusal> {
     let is_at_limit = error.source.kind() == io::ErrorKind::WouldBlock || rlaunch_sys::is_shortage(&error.source);
     if must || (error.halfway && is_at_limit) {
         return Err(refused(error));
     }
     if error.halfway {
-        another_thread(edges, false)?;
+        another_thread(base, false)?;
     }
     Ok(why_not(&error))
 }
@@ -384,22 +397,22 @@ fn no_subreaper(errno: i32) -> String {
 }
 
 /// Another thread that starts ranks, with a PID namespace of their own where those before had one.
-pub(super) fn another_thread(edges: &mut Edges, namespace: bool) -> Result<(), NodeRefusal> {
-    if let Some(before) = edges.sandbox.spawn.take() {
-        edges.watch.set.remove(before.bell());
+pub(super) fn another_thread(base: &mut Base, namespace: bool) -> Result<(), NodeRefusal> {
+    if let Some(before) = base.sandbox.spawn.take() {
+        base.watch.set.remove(before.bell());
         before.retire();
     }
-    start_spawn_thread(edges).map_err(|e| resource(&e, "start another thread that starts ranks"))?;
-    let asked = !namespace || edges.sandbox.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
+    start_spawn_thread(base).map_err(|e| resource(&e, "start another thread that starts ranks"))?;
+    let asked = !namespace || base.sandbox.spawn.as_ref().is_some_and(|port| port.namespace().is_ok());
     let busy = || resource(&io::Error::from(io::ErrorKind::WouldBlock), "ask for another PID namespace");
     if asked { Ok(()) } else { Err(busy()) }
 }
 
-fn start_spawn_thread(edges: &mut Edges) -> io::Result<()> {
-    let (exits, streams) = (edges.watch.set.share(), edges.pump.set.share());
-    let port = SpawnPort::start(edges.origin, exits, streams)?;
-    edges.watch.watch_bell(port.bell())?;
-    edges.sandbox.spawn = Some(port);
+fn start_spawn_thread(base: &mut Base) -> io::Result<()> {
+    let (exits, streams) = (base.watch.set.share(), base.pump.set.share());
+    let port = SpawnPort::start(base.origin, exits, streams)?;
+    base.watch.add(port.bell(), Source::Spawn)?;
+    base.sandbox.spawn = Some(port);
     Ok(())
 }
 
@@ -410,18 +423,18 @@ fn start_spawn_thread(edges: &mut Edges) -> io::Result<()> {
 ///   generations are not waited for: `renew` completes when their answer is there.
 /// - The spawn thread opens no file and no connection for it. It calls `unshare`, forks init and opens a pidfd.
 /// - The spawn thread was asked before the facts of the host were collected, so the answer is there by now, or takes microseconds.
-fn enter(edges: &mut Edges, asked: bool) -> Result<(), NsError> {
-    let Some(port) = edges.sandbox.spawn.as_ref().filter(|_| asked) else { return Ok(()) };
+fn enter(base: &mut Base, asked: bool) -> Result<(), NsError> {
+    let Some(port) = base.sandbox.spawn.as_ref().filter(|_| asked) else { return Ok(()) };
     let Some(Outcome::Namespace(init)) = port.wait() else {
         let source = io::Error::from(io::ErrorKind::BrokenPipe);
         return Err(NsError { step: "ask for a PID namespace", source, halfway: true });
     };
-    adopt_init(edges, *init)
+    adopt_init(base, *init)
 }
 
 /// Watches the init of a PID namespace that the spawn thread has made.
-pub(super) fn adopt_init(edges: &mut Edges, init: Result<Init, NsError>) -> Result<(), NsError> {
-    edges.watch.watch_init(init?).map_err(|source| NsError { step: "watch init", source, halfway: true })
+pub(super) fn adopt_init(base: &mut Base, init: Result<Init, NsError>) -> Result<(), NsError> {
+    base.watch.watch_init(init?).map_err(|source| NsError { step: "watch init", source, halfway: true })
 }
 
 pub(super) fn choose_port() -> Result<Port, NodeRefusal> {

@@ -4,10 +4,11 @@
 //! cannot follow a round any more. Messages from before the end of a process are handled before that end: the process may have announced
 //! that it leaves.
 
-use super::{Edges, mpi, rank_table};
+use super::{Edges, rank_table};
 use crate::edges::live_set::LiveSet;
+use crate::edges::part::{Base, Part};
 use rlaunch_core::id::{Rank, SessionId, WorldId};
-use rlaunch_core::node::NodeEvent;
+use rlaunch_core::node::{NodeEvent, SessionAction};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::store::buffers::{BufferQuota, BufferShare};
 use rlaunch_core::wire::frozen::client::client_round::{Heard, Said, Unread};
@@ -113,7 +114,7 @@ pub(super) struct Sessions {
 
 /// Takes in those who have come. Before the first of them nothing of this exists.
 pub(super) fn admit(edges: &mut Edges) {
-    let newcomers = edges.store.as_mut().map(super::store::Store::newcomers).unwrap_or_default();
+    let newcomers = edges.parts.store.as_mut().map(super::store::Store::newcomers).unwrap_or_default();
     for newcomer in newcomers {
         if let Err(error) = take_in(edges, newcomer) {
             tracing::warn!(%error, "a process cannot take part in rounds");
@@ -122,17 +123,22 @@ pub(super) fn admit(edges: &mut Edges) {
 }
 
 fn take_in(edges: &mut Edges, newcomer: Newcomer) -> io::Result<()> {
-    if edges.ranks.launching() {
+    if edges.base.ranks.launching() {
         // The process may be of a rank whose start is not taken in yet.
-        rank_table::drain_outcomes(edges);
+        rank_table::drain_outcomes(&mut edges.base);
     }
     let rank = newcomer.rank();
     // The machine refuses ranks of other worlds.
     let of_first_world = rank.filter(|_| newcomer.world.is_none());
-    let processes = of_first_world.map(|rank| edges.ranks.processes_of((WorldId::new(0), rank))).unwrap_or_default();
+    let processes =
+        of_first_world.map(|rank| edges.base.ranks.processes_of((WorldId::new(0), rank))).unwrap_or_default();
     let terms = newcomer.terms(i32::try_from(std::process::id()).unwrap_or(0), &processes);
-    let registered = |edges, terms| of_first_world.map_or(Ok(()), |rank| mpi::register(edges, rank)).map(|()| terms);
-    let terms = match terms.and_then(|terms| registered(edges, terms)) {
+    let mpi = &mut edges.parts.mpi;
+    let mut registered = |terms| {
+        let both = of_first_world.zip(mpi.as_mut());
+        both.map_or(Ok(()), |(rank, mpi)| mpi.register(rank)).map(|()| terms)
+    };
+    let terms = match terms.and_then(&mut registered) {
         Ok(terms) => terms,
         Err(why) => {
             tracing::debug!("a session is refused: {why}");
@@ -141,40 +147,39 @@ fn take_in(edges: &mut Edges, newcomer: Newcomer) -> io::Result<()> {
         }
     };
     let Newcomer { socket, held, unsent, .. } = newcomer;
-    let sessions = match &mut edges.sessions {
+    let sessions = match &mut edges.parts.sessions {
         Some(sessions) => sessions,
         none => none.insert(Sessions::new()?),
     };
     let session = sessions.add(Session::new(socket, held, unsent))?;
     tracing::debug!(?rank, "session {session} begins");
-    edges.events.push_back(NodeEvent::SessionBegun { session, rank, terms });
+    edges.base.events.push_back(NodeEvent::SessionBegun { session, rank, terms });
     let mut events = Vec::new();
     sessions.unpack(session, &mut events);
-    edges.events.extend(events);
+    edges.base.events.extend(events);
     Ok(())
 }
 
-/// Hears what they say, in front of what else has happened.
-pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
-    let Edges { sessions: Some(sessions), events, .. } = edges else { return };
-    let ended = events.iter().any(|event| matches!(event, NodeEvent::Exited { .. }));
-    for event in sessions.look(cx, ended).into_iter().rev() {
-        events.push_front(event);
+impl Part for Sessions {
+    type Action = SessionAction;
+
+    fn perform(&mut self, base: &mut Base, action: SessionAction) {
+        match action {
+            SessionAction::Send { session, heard } => {
+                let mut lost = Vec::new();
+                self.write(session, &heard.to_frame(), &mut lost);
+                base.events.extend(lost);
+            }
+            SessionAction::End { session } => self.end(session),
+        }
     }
-}
 
-/// Tells one of them.
-pub(super) fn notify(edges: &mut Edges, session: SessionId, heard: &Heard) {
-    let Edges { sessions: Some(sessions), events, .. } = edges else { return };
-    let mut lost = Vec::new();
-    sessions.write(session, &heard.to_frame(), &mut lost);
-    events.extend(lost);
-}
-
-/// Ends one, after the messages that were sent to it.
-pub(super) fn end(edges: &mut Edges, session: SessionId) {
-    if let Some(sessions) = &mut edges.sessions {
-        sessions.end(session);
+    /// Hears what they say, in front of what else has happened.
+    fn poll(&mut self, base: &mut Base, cx: &mut Context<'_>) {
+        let ended = base.events.iter().any(|event| matches!(event, NodeEvent::Exited { .. }));
+        for event in self.look(cx, ended).into_iter().rev() {
+            base.events.push_front(event);
+        }
     }
 }
 

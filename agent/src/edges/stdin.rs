@@ -1,8 +1,10 @@
 //! Standard input on its way to the ranks that read it: what has arrived, as much as their pipes take, and credit for what they took.
 //! The slowest rank holds the others back. The launcher is asked for input only while a rank waits for it: see [`Demand`].
 
-use super::{Edges, Link};
+use super::Link;
 use crate::clock::now;
+use crate::edges::part::Base;
+use crate::edges::watch::Source;
 use bytes::{Buf, Bytes};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::stream::demand::Demand;
@@ -254,26 +256,26 @@ fn length(bytes: &Bytes) -> u64 {
 }
 
 /// Looks whether a rank waits for input, while the launcher has some that no rank has asked for.
-pub(super) fn look(edges: &mut Edges) {
-    if edges.stdin.take_closed() {
-        edges.send(&ToRoot::Input(InputNews::Closed));
+pub(super) fn look(base: &mut Base) {
+    if base.stdin.take_closed() {
+        base.send(&ToRoot::Input(InputNews::Closed));
     }
-    let seen = edges.files.take_waiting();
-    settle(edges, seen);
-    let Some(candidates) = edges.stdin.candidates(now()) else { return };
-    let Edges { files, watch, .. } = edges;
+    let seen = base.files.take_waiting();
+    settle(base, seen);
+    let Some(candidates) = base.stdin.candidates(now()) else { return };
+    let Base { files, watch, .. } = base;
     let seen = if candidates.is_empty() {
         Some(false)
     } else {
-        files.look_for_waiting(candidates, |bell| watch.watch_files(bell));
+        files.look_for_waiting(candidates, |bell| watch.add(bell, Source::Files));
         files.take_waiting()
     };
-    settle(edges, seen);
+    settle(base, seen);
 }
 
-fn settle(edges: &mut Edges, seen: Option<bool>) {
-    if seen.is_some_and(|waits| edges.stdin.demand.end(now(), waits)) {
-        edges.send(&ToRoot::Input(InputNews::Wanted));
+fn settle(base: &mut Base, seen: Option<bool>) {
+    if seen.is_some_and(|waits| base.stdin.demand.end(now(), waits)) {
+        base.send(&ToRoot::Input(InputNews::Wanted));
     }
 }
 

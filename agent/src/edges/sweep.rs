@@ -2,6 +2,7 @@
 
 use super::{Edges, convert, rank_table};
 use crate::clock::now;
+use crate::edges::part::Base;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::node_news::NodeNews;
@@ -26,39 +27,39 @@ impl Sweep {
 
 /// Names what ranks have left behind, if anything.
 pub(super) fn name_left(edges: &mut Edges) {
-    let root = edges.watch.init.as_ref().map(|init| init.pid);
+    let root = edges.base.watch.init.as_ref().map(|init| init.pid);
     // Its command is a child of ours.
-    if root.is_none() && edges.preempt_probe.is_running() {
+    if root.is_none() && edges.parts.preempt_probe.is_running() {
         return;
     }
     let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 1];
     let (_, count) = children::survey_below(root, &mut named);
     let first = named.iter().map(convert::leftover).next().filter(|_| count > 0);
     let news = first.map(|Leftover { pid, comm, .. }| NodeNews::LeftEnded { count, pid, comm });
-    edges.events.extend(news.map(NodeEvent::News));
+    edges.base.events.extend(news.map(NodeEvent::News));
 }
 
 /// Starts a sweep.
 pub(super) fn begin(edges: &mut Edges) {
-    edges.preempt_probe.pause();
+    edges.parts.preempt_probe.pause();
     if reap_all(edges) {
         return answer(edges, 0);
     }
-    kill_everything(edges);
+    kill_everything(&mut edges.base);
     edges.sweep.until = Some(now() + PATIENCE);
     if reap_all(edges) {
         answer(edges, 0);
     }
 }
 
-fn kill_everything(edges: &mut Edges) {
-    if let Some(port) = edges.sandbox.spawn_port() {
+fn kill_everything(base: &mut Base) {
+    if let Some(port) = base.sandbox.spawn_port() {
         port.destroying();
     }
-    match &edges.watch.init {
+    match &base.watch.init {
         // Everything is in its namespace and goes with it.
-        Some(init) if !edges.watch.init_expected => {
-            edges.watch.init_expected = true;
+        Some(init) if !base.watch.init_expected => {
+            base.watch.init_expected = true;
             tracing::debug!("sweep: SIGKILL to init {}", init.pid);
             let _gone = pidfd::signal(&init.pidfd, rlaunch_sys::signals::KILL);
         }
@@ -100,21 +101,21 @@ pub(super) fn poll(edges: &mut Edges, now: Mono) {
 /// Reaps all that has ended; true if there is no child any more. How a rank has ended is kept for its report: it may have
 /// crashed on its own just before it would have been killed.
 fn reap_all(edges: &mut Edges) -> bool {
-    if edges.preempt_probe.is_running() {
+    if edges.parts.preempt_probe.is_running() {
         // Its thread reaps it, and rings.
         return false;
     }
-    if edges.ranks.launching() {
-        rank_table::drain_outcomes(edges);
+    if edges.base.ranks.launching() {
+        rank_table::drain_outcomes(&mut edges.base);
     }
     // The spawn thread has children that we do not know yet. They must not be reaped as if they were strangers.
-    let only_strangers = edges.ranks.launching();
-    let known = edges.ranks.by_number();
+    let only_strangers = edges.base.ranks.launching();
+    let known = edges.base.ranks.by_number();
     loop {
         match pidfd::next_ended(only_strangers) {
             Ok(Some(pid)) => {
                 if let Some(proc) = known.get(&pid) {
-                    edges.ranks.keep_end(*proc);
+                    edges.base.ranks.keep_end(*proc);
                 }
                 pidfd::reap_number(pid);
             }
@@ -127,7 +128,7 @@ fn reap_all(edges: &mut Edges) -> bool {
 fn answer(edges: &mut Edges, count: u32) {
     tracing::debug!("sweep: {count} left");
     edges.sweep.until = None;
-    edges.events.push_back(NodeEvent::Left { count, named: Vec::new() });
+    edges.base.events.push_back(NodeEvent::Left { count, named: Vec::new() });
 }
 
 fn answer_with_survey(edges: &mut Edges) {
@@ -137,5 +138,5 @@ fn answer_with_survey(edges: &mut Edges) {
     edges.sweep.until = None;
     let named = named.iter().take(n).map(convert::leftover).collect();
     // A zombie between two looks is no process left, but not gone either.
-    edges.events.push_back(NodeEvent::Left { count: count.max(1), named });
+    edges.base.events.push_back(NodeEvent::Left { count: count.max(1), named });
 }

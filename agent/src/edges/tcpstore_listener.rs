@@ -7,26 +7,24 @@ mod accept_queue;
 mod authorizer;
 mod silent_connections;
 
+use super::client_socket;
 use super::client_socket::{WRITABLE, client_of};
-use super::{Edges, client_socket, rank_table};
 use crate::clock::now;
 use crate::edges::live_set::LiveSet;
 pub(super) use accept_queue::{AcceptQueue, PendingConnection};
-use authorizer::Asker;
+pub(super) use authorizer::Asker;
 pub(super) use authorizer::Authorizer;
 use rlaunch_core::id::{ClientId, NodeId};
 use rlaunch_core::listener::tcpstore::{Action, Broken, MAX_UNREAD, Peer, TcpStore};
-use rlaunch_core::machine::earliest;
 use rlaunch_core::master_store::Guard as Whom;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::store::{Limits, Table};
 use rlaunch_core::time::Mono;
-use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::limit::{Limit, Met};
-use rlaunch_core::wire::peer_identity::{Answer, Comer, End, Question, Verdict};
-use rlaunch_core::wire::to_root::ToRoot;
+use rlaunch_core::wire::peer_identity::{Answer, Comer, End, Question};
 use rlaunch_sys::epoll::ReadySet;
+use rlaunch_sys::origin::Origin;
 use rlaunch_sys::socket;
 pub(super) use silent_connections::SilentConnections;
 use std::collections::BTreeMap;
@@ -45,7 +43,7 @@ const BURST: usize = 256;
 const OTHERS: usize = 256;
 const OF_RANK: usize = 4;
 /// Share of all descriptors that may be connections of stores that are gone: one part in this many.
-const SILENT: u64 = 4;
+pub(super) const SILENT: u64 = 4;
 /// Connections that there may be in any case.
 const LEAST: usize = 16;
 /// Rounds before others of this process have their turn.
@@ -78,45 +76,9 @@ pub(super) struct TcpStoreListener {
     chunk: Vec<u8>,
 }
 
-/// Holds the store there. Where that cannot be nothing is started.
-pub(super) fn open(edges: &mut Edges, addr: &OsBytes, port: u16, whom: Whom, ranks: u32) {
-    // It may be that of a round which is over.
-    close(edges);
-    let most = most(edges, ranks);
-    let opened = authorizer(edges).and_then(|_| address(addr, port)).and_then(|at| {
-        // Connections that came early wait there.
-        let early = edges.next.listener(at);
-        TcpStoreListener::open(early.map_or_else(|| edges.sandbox.listen(at), Ok)?, whom, most)
-    });
-    match opened {
-        Ok(mut listener) => {
-            listener.queue.go_on(edges.silent.came);
-            edges.listener = Some(listener);
-        }
-        Err(error) => {
-            tracing::debug!(%error, "the store cannot be held at {addr}, port {port}");
-            rank_table::withhold(edges);
-            let errno = error.raw_os_error().unwrap_or(0);
-            let at = OsBytes::from(format!("{addr}:{port}"));
-            edges.events.push_back(NodeEvent::Unserved { errno, at });
-        }
-    }
-}
-
-/// Holds it no more: its ranks are gone, and so is what they have stored.
-pub(super) fn close(edges: &mut Edges) {
-    if let Some(listener) = edges.listener.take() {
-        let (_, descriptors) = edges.origin.nofile_limits();
-        let most = usize::try_from(descriptors / SILENT).unwrap_or(usize::MAX);
-        edges.silent.came = listener.queue.came();
-        let silent = listener.connections.into_values().filter(|connection| !connection.has_spoken);
-        edges.silent.keep(silent.map(|connection| connection.socket), most);
-    }
-}
-
 /// How many connections leave enough descriptors for everything else.
-pub(super) fn most(edges: &Edges, ranks: u32) -> usize {
-    let (_, limit) = edges.origin.nofile_limits();
+pub(super) fn most(origin: &Origin, ranks: u32) -> usize {
+    let (_, limit) = origin.nofile_limits();
     let ranks = (ranks as usize).saturating_mul(OF_RANK);
     usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(OTHERS.saturating_add(ranks)).max(LEAST)
 }
@@ -276,38 +238,54 @@ impl Connection {
     }
 }
 
-/// Serves clients that have sent requests.
-pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
-    let Edges { listener, authorizer, worlds, node, .. } = edges;
-    let mut news = News::default();
-    let others = worlds.stores.values_mut().map(|store| (&mut store.listener, &mut store.authorizer));
-    for (listener, authorizer) in listener.as_mut().zip(authorizer.as_mut()).into_iter().chain(others) {
-        serve(listener, authorizer, cx);
-        news.hosts.extend(settle(listener, authorizer));
-        listener.report(*node, &mut news);
-    }
-    // Connections may be asked about when this host holds no store.
-    if listener.is_none() {
-        news.hosts.extend(authorizer.iter_mut().flat_map(Authorizer::settle_for_hosts));
-    }
-    let News { events, questions, hosts } = news;
-    edges.events.extend(events);
-    questions.into_iter().for_each(|question| edges.send(&ToRoot::Whose(question)));
-    report_owners(edges, hosts);
-}
-
 /// Results of a look at the stores.
 #[derive(Debug, Default)]
-struct News {
-    events: Vec<NodeEvent>,
-    questions: Vec<Question>,
+pub(super) struct News {
+    pub(super) events: Vec<NodeEvent>,
+    pub(super) questions: Vec<Question>,
     /// Answers for other hosts.
-    hosts: Vec<(NodeId, Comer, Option<Peer>)>,
+    pub(super) hosts: Vec<(NodeId, Comer, Option<Peer>)>,
 }
 
 impl TcpStoreListener {
+    /// Serves clients that have sent requests.
+    pub(super) fn serve(&mut self, authorizer: &mut Authorizer, cx: &mut Context<'_>) {
+        for _ in 0..ROUNDS {
+            let Some(tokens) = self.set.poll(cx) else { return };
+            self.round(tokens, authorizer);
+        }
+        cx.waker().wake_by_ref();
+    }
+
+    /// Lets in or closes those of which it is known by now whose they are; answers for other hosts.
+    pub(super) fn settle(&mut self, authorizer: &mut Authorizer) -> Vec<(NodeId, Comer, Option<Peer>)> {
+        let (mut pending, mut asked) = (Vec::new(), Vec::new());
+        for (asker, peer) in authorizer.settle(now) {
+            match asker {
+                Asker::Queue(number) => pending.extend(self.queue.settled(number, peer)),
+                Asker::Host(node, comer) => asked.push((node, comer, peer)),
+            }
+        }
+        if !pending.is_empty() {
+            self.admit(pending);
+            self.perform();
+        }
+        asked
+    }
+
+    /// Another host has answered.
+    pub(super) fn answered(&mut self, answer: &Answer, authorizer: &mut Authorizer) {
+        self.queue.answered(answer, authorizer);
+    }
+
+    /// Ends it. Returns how many connections came, and those that were silent.
+    pub(super) fn end(self) -> (u64, impl Iterator<Item = TcpStream>) {
+        let silent = self.connections.into_values().filter(|connection| !connection.has_spoken);
+        (self.queue.came(), silent.map(|connection| connection.socket))
+    }
+
     /// Adds what others have to know.
-    fn report(&mut self, asker: NodeId, news: &mut News) {
+    pub(super) fn report(&mut self, asker: NodeId, news: &mut News) {
         self.queue.turn(now(), &self.set);
         if self.was_used && !std::mem::replace(&mut self.told, true) {
             news.events.push(NodeEvent::StoreUsed);
@@ -325,96 +303,13 @@ impl TcpStoreListener {
     }
 }
 
-fn serve(listener: &mut TcpStoreListener, authorizer: &mut Authorizer, cx: &mut Context<'_>) {
-    for _ in 0..ROUNDS {
-        let Some(tokens) = listener.set.poll(cx) else { return };
-        listener.round(tokens, authorizer);
-    }
-    cx.waker().wake_by_ref();
-}
-
-/// When the next connection is given up of which another host says nothing.
-pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
-    let queue = edges.listener.as_ref().and_then(|listener| listener.queue.deadline());
-    let worlds = edges.worlds.deadline();
-    earliest(worlds, earliest(queue, edges.authorizer.as_ref().and_then(Authorizer::deadline)))
-}
-
-/// Another host's agent asks whose connections of this host's are.
-pub(super) fn asked(edges: &mut Edges, question: &Question) {
-    let to = question.to.into();
-    let Some(authorizer) = authorizer(edges)
-        .inspect_err(|error| tracing::warn!(%error, "the kernel cannot be asked whose a connection is"))
-        .ok()
-    else {
-        let no_owners = question.comers.iter().map(|comer| (*comer, None));
-        return report_owner(edges, question.asker, no_owners.collect());
-    };
-    authorizer.expect(question.comers.len());
-    for comer in &*question.comers {
-        let asker = Asker::Host(question.asker, *comer);
-        match authorizer.judge(to, comer.from.into()) {
-            Ok(peer) => authorizer.notify(asker, peer),
-            Err(inode) => authorizer.look_for(asker, inode),
-        }
-    }
-}
-
-fn report_owner(edges: &mut Edges, asker: NodeId, verdicts: Vec<(Comer, Option<Peer>)>) {
-    // Processes of two hosts may have the same number.
-    let here = u64::from(edges.node.get()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let verdict =
-        |(comer, member): (Comer, Option<Peer>)| Verdict { comer, member: member.map(|p| p.0 ^ here), foreign: false };
-    for verdicts in Capped::chunks(verdicts.into_iter().map(verdict)) {
-        edges.send(&ToRoot::Theirs(Answer { asker, verdicts }));
-    }
-}
-
-/// Passes on the answer of another host.
-pub(super) fn answered(edges: &mut Edges, answer: &Answer) {
-    let Edges { listener, authorizer, worlds, .. } = edges;
-    let others = worlds.stores.values_mut().map(|store| (&mut store.listener, &mut store.authorizer));
-    for (listener, authorizer) in listener.as_mut().zip(authorizer.as_mut()).into_iter().chain(others) {
-        listener.queue.answered(answer, authorizer);
-    }
-}
-
-/// Lets in or closes those of which it is known by now whose they are; answers for other hosts.
-fn settle(listener: &mut TcpStoreListener, authorizer: &mut Authorizer) -> Vec<(NodeId, Comer, Option<Peer>)> {
-    let (mut pending, mut asked) = (Vec::new(), Vec::new());
-    for (asker, peer) in authorizer.settle(now) {
-        match asker {
-            Asker::Queue(number) => pending.extend(listener.queue.settled(number, peer)),
-            Asker::Host(node, comer) => asked.push((node, comer, peer)),
-        }
-    }
-    if !pending.is_empty() {
-        listener.admit(pending);
-        listener.perform();
-    }
-    asked
-}
-
 impl Authorizer {
     /// Answers for other hosts, where this one holds no store.
-    fn settle_for_hosts(&mut self) -> Vec<(NodeId, Comer, Option<Peer>)> {
+    pub(super) fn settle_for_hosts(&mut self) -> Vec<(NodeId, Comer, Option<Peer>)> {
         let of_host = |(asker, peer)| match asker {
             Asker::Host(node, comer) => Some((node, comer, peer)),
             Asker::Queue(_) => None,
         };
         self.settle(now).into_iter().filter_map(of_host).collect()
-    }
-}
-
-fn report_owners(edges: &mut Edges, answers: Vec<(NodeId, Comer, Option<Peer>)>) {
-    let mut asked: BTreeMap<NodeId, Vec<(Comer, Option<Peer>)>> = BTreeMap::new();
-    answers.into_iter().for_each(|(node, comer, peer)| asked.entry(node).or_default().push((comer, peer)));
-    asked.into_iter().for_each(|(node, verdicts)| report_owner(edges, node, verdicts));
-}
-
-fn authorizer(edges: &mut Edges) -> io::Result<&mut Authorizer> {
-    match edges.authorizer {
-        Some(ref mut authorizer) => Ok(authorizer),
-        None => Ok(edges.authorizer.insert(Authorizer::new(now())?)),
     }
 }

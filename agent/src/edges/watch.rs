@@ -1,38 +1,69 @@
 //! Everything whose readiness is an event, in one set: ends of ranks, the spawn thread's bell, signals, the guardian, init.
 
-use super::lease::LeaseLine;
-use super::{Edges, check, convert, device_thread, logs, mpi, preempt_probe, probe, rank_table, sweep};
+use super::{Edges, check, convert, logs, rank_table, sweep};
 use crate::clock::now;
 use crate::edges::live_set::LiveSet;
+use crate::edges::part::{Base, PartName};
 use rlaunch_core::id::ProcId;
 use rlaunch_core::node::{NodeEvent, SignalledPart};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::wire::to_root::Usage;
-use rlaunch_sys::doorbell::Doorbell;
-use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::ns::Init;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::signals::{self, SignalFd};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::task::Context;
 
 /// Tokens below this are process numbers.
 const OURS: u64 = 1 << 32;
-const BELL: u64 = OURS;
-const SIGNALS: u64 = OURS + 1;
-const GUARDIAN: u64 = OURS + 2;
-const INIT_GONE: u64 = OURS + 3;
-const INIT_ENDED: u64 = OURS + 4;
-const CHILDREN: u64 = OURS + 5;
-const FILES: u64 = OURS + 6;
-const LOGS: u64 = OURS + 7;
-const PROBES: u64 = OURS + 8;
-const GUARDIAN_SIGNALS: u64 = OURS + 9;
-const DEVICES: u64 = OURS + 10;
-const PREEMPT_PROBE: u64 = OURS + 11;
-const PROC_SEARCHES: u64 = OURS + 12;
+/// Tokens from this on are parts.
+const PARTS: u64 = 1 << 33;
+
+/// A descriptor of the set, besides those of ranks and parts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Source {
+    /// The spawn thread's bell.
+    Spawn,
+    /// Signals for the agent.
+    Signals,
+    /// The end of the guardian.
+    Guardian,
+    /// Signals for the guardian.
+    GuardianSignals,
+    /// Init hangs up.
+    InitGone,
+    /// Init has ended.
+    InitEnded,
+    /// SIGCHLD.
+    Children,
+    /// The bell of the `files` thread.
+    Files,
+    /// The bell of the `file` thread, which writes the output of ranks.
+    Logs,
+    /// The bell of the `proc` thread.
+    ProcSearches,
+}
+
+impl Source {
+    const ALL: [Self; 10] = [
+        Self::Spawn,
+        Self::Signals,
+        Self::Guardian,
+        Self::GuardianSignals,
+        Self::InitGone,
+        Self::InitEnded,
+        Self::Children,
+        Self::Files,
+        Self::Logs,
+        Self::ProcSearches,
+    ];
+
+    const fn token(self) -> u64 {
+        OURS + self as u64
+    }
+}
 
 /// Rounds before other edges have their turn.
 const ROUNDS: usize = 16;
@@ -56,8 +87,8 @@ impl Watch {
     pub(super) fn new(origin: &Origin, guardian: OwnedFd) -> io::Result<Self> {
         let set = LiveSet::with_room(64)?;
         let signals = SignalFd::new(&origin.watched())?;
-        set.add(&signals, SIGNALS)?;
-        set.add(&guardian, GUARDIAN)?;
+        set.add(&signals, Source::Signals.token())?;
+        set.add(&guardian, Source::Guardian.token())?;
         Ok(Self { set, signals, children: None, guardian, init: None, init_expected: false })
     }
 
@@ -72,47 +103,20 @@ impl Watch {
         }
     }
 
-    /// Listens to signals that the guardian is sent.
-    pub(super) fn watch_guardian_signals(&self, line: &LeaseLine) -> io::Result<()> {
-        self.set.add(line, GUARDIAN_SIGNALS)
+    /// Watches a descriptor for something to read.
+    pub(super) fn add(&self, fd: &impl AsFd, source: Source) -> io::Result<()> {
+        self.set.add(fd, source.token())
     }
 
-    pub(super) fn watch_bell(&self, bell: &Doorbell) -> io::Result<()> {
-        self.set.add(bell, BELL)
-    }
-
-    pub(super) fn watch_files(&self, bell: &Doorbell) -> io::Result<()> {
-        self.set.add(bell, FILES)
-    }
-
-    pub(super) fn watch_proc_searches(&self, bell: &Doorbell) -> io::Result<()> {
-        self.set.add(bell, PROC_SEARCHES)
-    }
-
-    pub(super) fn watch_devices(&self, bell: &Doorbell) -> io::Result<()> {
-        self.set.add(bell, DEVICES)
-    }
-
-    pub(super) fn watch_preempt_probe(&self, bell: &Doorbell) -> io::Result<()> {
-        self.set.add(bell, PREEMPT_PROBE)
-    }
-
-    pub(super) fn watch_logs(&self, bell: &Doorbell) -> io::Result<()> {
-        self.set.add(bell, LOGS)
-    }
-
-    pub(super) fn watch_probes(&self, set: &ReadySet) -> io::Result<()> {
-        self.set.add(set, PROBES)
-    }
-
-    pub(super) fn forget_probes(&self, set: &ReadySet) {
-        self.set.remove(set);
+    /// Watches a descriptor of a part, whose [`super::part::Part::ready`] is called then.
+    pub(super) fn add_part(&self, fd: &impl AsFd, part: PartName) -> io::Result<()> {
+        self.set.add(fd, PARTS + part as u64)
     }
 
     /// Listens to SIGCHLD. Not needed in a PID namespace: init reaps orphans there, and ranks are watched one by one.
     pub(super) fn watch_children(&mut self) -> io::Result<()> {
         let children = SignalFd::new(&[signals::CHLD])?;
-        self.set.add(&children, CHILDREN)?;
+        self.set.add(&children, Source::Children.token())?;
         self.children = Some(children);
         Ok(())
     }
@@ -127,8 +131,8 @@ impl Watch {
     }
 
     pub(super) fn watch_init(&mut self, init: Init) -> io::Result<()> {
-        self.set.add(&init.hangup, INIT_GONE)?;
-        self.set.add(&init.pidfd, INIT_ENDED)?;
+        self.set.add(&init.hangup, Source::InitGone.token())?;
+        self.set.add(&init.pidfd, Source::InitEnded.token())?;
         self.init = Some(init);
         Ok(())
     }
@@ -137,61 +141,66 @@ impl Watch {
 /// Takes in what is ready, as much as is fair to the other edges. They share the runtime's budget for one poll.
 pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
     for _ in 0..ROUNDS {
-        let Some(tokens) = edges.watch.set.poll(cx) else { return };
+        let Some(tokens) = edges.base.watch.set.poll(cx) else { return };
         tokens.into_iter().for_each(|token| one(edges, token));
     }
     cx.waker().wake_by_ref();
 }
 
 fn one(edges: &mut Edges, token: u64) {
-    match token {
-        BELL => {
-            if let Some(port) = edges.sandbox.spawn_port() {
+    if token >= PARTS {
+        edges.parts.ready(&mut edges.base, token - PARTS);
+        // The command of `--preempt-probe` may have ended, which a sweep waits for.
+        return sweep::stirred(edges);
+    }
+    let Some(source) = Source::ALL.into_iter().find(|source| source.token() == token) else {
+        return rank_ended(edges, ProcId::new(u32::try_from(token).unwrap_or(u32::MAX)));
+    };
+    let base = &mut edges.base;
+    match source {
+        Source::Spawn => {
+            if let Some(port) = base.sandbox.spawn_port() {
                 port.bell().clear();
             }
-            rank_table::drain_outcomes(edges);
+            rank_table::drain_outcomes(base);
         }
-        SIGNALS => {
-            let mut numbers: Vec<u8> = pending(&edges.watch.signals).collect();
+        Source::Signals => {
+            let mut numbers: Vec<u8> = pending(&base.watch.signals).collect();
             // The kernel gives them by number. systemd sends SIGTERM first, and SIGHUP after it.
             numbers.sort_by_key(|number| *number != TERM);
             for number in numbers {
                 let event = |sig| NodeEvent::Signal { sig, to: SignalledPart::Agent };
-                edges.events.extend(Signal::new(number).map(event));
+                base.events.extend(Signal::new(number).map(event));
             }
         }
-        GUARDIAN_SIGNALS => {
-            let Some(line) = &edges.lease else { return };
+        Source::GuardianSignals => {
+            let Some(line) = &base.lease else { return };
             match line.signals() {
                 Some(signals) => {
-                    edges.events.extend(signals.map(|sig| NodeEvent::Signal { sig, to: SignalledPart::Guardian }));
+                    base.events.extend(signals.map(|sig| NodeEvent::Signal { sig, to: SignalledPart::Guardian }));
                 }
-                None => edges.watch.set.remove(line),
+                None => base.watch.set.remove(line),
             }
         }
-        CHILDREN => {
-            edges.watch.children.iter().flat_map(pending).for_each(drop);
+        Source::Children => {
+            base.watch.children.iter().flat_map(pending).for_each(drop);
             sweep::stirred(edges);
         }
-        GUARDIAN => {
-            edges.watch.set.remove(&edges.watch.guardian);
-            edges.events.push_back(NodeEvent::GuardianLost);
+        Source::Guardian => {
+            base.watch.set.remove(&base.watch.guardian);
+            base.events.push_back(NodeEvent::GuardianLost);
         }
-        FILES => check::settle(edges),
-        PROC_SEARCHES => edges.proc_searches.settle(),
-        LOGS => logs::settle(edges),
-        DEVICES => device_thread::settle(edges),
-        PREEMPT_PROBE => preempt_probe::settle(edges),
-        PROBES => probe::look(edges),
-        INIT_GONE => init_gone(edges),
-        INIT_ENDED => {
-            if let Some(init) = &edges.watch.init {
-                edges.watch.set.remove(&init.pidfd);
+        Source::Files => check::settle(base),
+        Source::ProcSearches => base.proc_searches.settle(),
+        Source::Logs => logs::settle(base),
+        Source::InitGone => init_gone(base),
+        Source::InitEnded => {
+            if let Some(init) = &base.watch.init {
+                base.watch.set.remove(&init.pidfd);
                 let _ended = rlaunch_sys::pidfd::ended(&init.pidfd, true);
             }
             sweep::stirred(edges);
         }
-        proc => rank_ended(edges, ProcId::new(u32::try_from(proc).unwrap_or(u32::MAX))),
     }
 }
 
@@ -201,29 +210,29 @@ fn pending(signals: &SignalFd) -> impl Iterator<Item = u8> {
 }
 
 /// Reports init's end before its consequences are reported.
-pub(super) fn look_at_init(edges: &mut Edges) {
-    if edges.watch.init.as_ref().is_some_and(|init| rlaunch_sys::fd::readable_now(&init.hangup)) {
-        init_gone(edges);
+pub(super) fn look_at_init(base: &mut Base) {
+    if base.watch.init.as_ref().is_some_and(|init| rlaunch_sys::fd::readable_now(&init.hangup)) {
+        init_gone(base);
     }
 }
 
 /// Init hung up.
-fn init_gone(edges: &mut Edges) {
-    if let Some(init) = &edges.watch.init {
-        edges.watch.set.remove(&init.hangup);
+fn init_gone(base: &mut Base) {
+    if let Some(init) = &base.watch.init {
+        base.watch.set.remove(&init.hangup);
     }
-    if !edges.watch.init_expected {
-        edges.watch.init_expected = true;
-        edges.events.push_back(NodeEvent::InitLost);
+    if !base.watch.init_expected {
+        base.watch.init_expected = true;
+        base.events.push_back(NodeEvent::InitLost);
     }
 }
 
 fn rank_ended(edges: &mut Edges, proc: ProcId) {
-    if edges.ranks.get(proc).is_none() {
+    if edges.base.ranks.get(proc).is_none() {
         // The end came before the outcome of its launch was taken in.
-        rank_table::drain_outcomes(edges);
+        rank_table::drain_outcomes(&mut edges.base);
     }
-    let Some(rank) = edges.ranks.get(proc) else {
+    let Some(rank) = edges.base.ranks.get(proc) else {
         std::thread::yield_now();
         return;
     };
@@ -234,15 +243,18 @@ fn rank_ended(edges: &mut Edges, proc: ProcId) {
         Err(_) => (Status::Signaled { sig: Signal::KILL, core: false }, Usage::default()),
     };
     let rank_of = (rank.world(), rank.number());
-    edges.watch.set.remove(&rank.pidfd);
+    edges.base.watch.set.remove(&rank.pidfd);
     let killed = status == Status::Signaled { sig: Signal::KILL, core: false };
     // A killed rank and a hang-up of init together mean that init took it.
     if killed {
-        look_at_init(edges);
+        look_at_init(&mut edges.base);
     }
-    let status = mpi::status(edges, rank_of, status);
-    let alive_at = edges.watch.set.quiet_at();
-    edges.events.push_back(NodeEvent::Exited { proc, status, at: now(), alive_at, usage });
+    let status = match &mut edges.parts.mpi {
+        Some(mpi) => mpi.status(&mut edges.base, rank_of, status),
+        None => status,
+    };
+    let alive_at = edges.base.watch.set.quiet_at();
+    edges.base.events.push_back(NodeEvent::Exited { proc, status, at: now(), alive_at, usage });
 }
 
 #[cfg(test)]
@@ -268,7 +280,7 @@ mod tests {
             let (mut edges, _far) = super::super::testing::edges();
             // No rank has this number, so nothing takes the byte.
             let (_flooder, flooded) = ready();
-            edges.watch.set.add(&flooded, 7).unwrap();
+            edges.base.watch.set.add(&flooded, 7).unwrap();
             let (_far, near) = ready();
             let other = rlaunch_net::ready::readable(near).unwrap();
             drop(other.readable().await.unwrap());

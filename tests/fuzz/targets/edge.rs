@@ -28,7 +28,6 @@ fn stream<M: WireMessage>(bytes: &[u8]) {
     let mut edge = Early::<M>::new(here);
     while let Ok(frame) = edge.recv() {
         drop(frame);
-        let _more = edge.has_frame();
     }
 }
 

@@ -9,7 +9,9 @@ use rlaunch_core::id::{JobId, NodeId, Rank, SessionId, Std};
 use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::master_store::{ForAgent, Guard, Holder};
-use rlaunch_core::node::{DevicesFreed, Node, NodeAction, NodeEvent, Sandbox};
+use rlaunch_core::node::{
+    DeviceAction, DevicesFreed, ExamineAction, Node, NodeAction, NodeEvent, ProbeAction, Sandbox, TcpStoreAction,
+};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::place::Placement;
@@ -32,7 +34,12 @@ fn strings(words: &[&str]) -> OsStrings {
 fn spec(ranks: u32) -> JobSpec {
     let (argv, role) = (strings(&["./train"]), Role::sole());
     let base = AppBase { argv, env: strings(&[]), pinned: strings(&[]), wdir: None, role, logs: None, filled: false };
-    JobSpec::of(JobId([7; 16]), vec![AppSpec { procs: ranks, base }], Placement::here("here", [ranks])).with(|settings| { settings.store.holder = Holder::Agent(ForAgent::Asked); settings.store.guard = Guard::Job; })
+    JobSpec::of(JobId([7; 16]), vec![AppSpec { procs: ranks, base }], Placement::here("here", [ranks])).with(
+        |settings| {
+            settings.store.holder = Holder::Agent(ForAgent::Asked);
+            settings.store.guard = Guard::Job;
+        },
+    )
 }
 
 fn actions<M: Machine>(machine: &mut M, mut each: impl FnMut(M::Action)) {
@@ -97,38 +104,43 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
             let status = Status::Signaled { sig, core: false };
             NodeEvent::Exited { proc, status, at: now, alive_at: now, usage: Usage::default() }
         }
-        NodeAction::Examine { proc, .. } => NodeEvent::Examined { proc, facts: Facts::default() },
+        NodeAction::Examine(ExamineAction { proc, .. }) => NodeEvent::Examined { proc, facts: Facts::default() },
         NodeAction::CloseStreams { proc } => NodeEvent::StreamEnd { proc, which: Std::Out, total: 0 },
         NodeAction::Sweep => NodeEvent::Left { count: 0, named: Vec::new() },
-        NodeAction::Probe(place) => NodeEvent::Probed { number: place.number, found: Ok([10, 0, 0, 1].into()) },
+        NodeAction::Probes(ProbeAction::Call(place)) => {
+            NodeEvent::Probed { number: place.number, found: Ok([10, 0, 0, 1].into()) }
+        }
         NodeAction::Renew { port } => {
             NodeEvent::Renewed { port: if port == rlaunch_core::wire::to_node::PortPlan::Choose { 21_000 } else { 0 } }
         }
         NodeAction::Check { app, .. } => NodeEvent::Checked { app, error: None },
-        NodeAction::FreeDevices { step: DeviceStep::Look, .. } => NodeEvent::DevicesFreed(DevicesFreed::Found),
-        NodeAction::FreeDevices { .. } => NodeEvent::DevicesFreed(DevicesFreed::Free { skips_lock: true }),
-        NodeAction::ExamineDevices { .. } => NodeEvent::DevicesExamined,
-        NodeAction::AwaitDevices { proc, .. } => NodeEvent::DevicesReleased { proc, taken: OsBytes::default() },
-        NodeAction::ReservePort { .. } => NodeEvent::PortReserved { port: 22_000 },
-        NodeAction::ReserveWorld { world } => NodeEvent::WorldReserved { world, port: 23_000 },
-        NodeAction::OrderDone { .. } => return None,
+        NodeAction::Devices(DeviceAction::Free { step: DeviceStep::Look, .. }) => {
+            NodeEvent::DevicesFreed(DevicesFreed::Found)
+        }
+        NodeAction::Devices(DeviceAction::Free { .. }) => {
+            NodeEvent::DevicesFreed(DevicesFreed::Free { skips_lock: true })
+        }
+        NodeAction::Devices(DeviceAction::Examine { .. }) => NodeEvent::DevicesExamined,
+        NodeAction::Devices(DeviceAction::AwaitRelease { proc, .. }) => {
+            NodeEvent::DevicesReleased { proc, taken: OsBytes::default() }
+        }
+        NodeAction::TcpStores(TcpStoreAction::ReservePort { .. }) => NodeEvent::PortReserved { port: 22_000 },
+        NodeAction::TcpStores(TcpStoreAction::ReserveWorldPort { world }) => {
+            NodeEvent::WorldReserved { world, port: 23_000 }
+        }
+        NodeAction::Store(_) => return None,
         NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } | NodeAction::KillSessions { .. } => return None,
-        NodeAction::Tell { .. }
-        | NodeAction::EndSession { .. }
+        NodeAction::Sessions(_)
         | NodeAction::Mark { .. }
-        | NodeAction::UsePort(_)
-        | NodeAction::Unserve
+        | NodeAction::TcpStores(TcpStoreAction::UsePort(_) | TcpStoreAction::Close | TcpStoreAction::Open(_))
         | NodeAction::MeasureRanks
         | NodeAction::NameLeft
         | NodeAction::WatchPreemption { .. }
-        | NodeAction::Spare(_)
-        | NodeAction::HoldAfterCut(_)
+        | NodeAction::Lease(_)
+        | NodeAction::Beat(_)
         | NodeAction::ServeMpi(_) => return None,
-        NodeAction::Beat(_) | NodeAction::OpenNamespace { .. } | NodeAction::Serve { .. } | NodeAction::Lease(_) => {
-            return None;
-        }
         NodeAction::Withhold
-        | NodeAction::EndProbes
+        | NodeAction::Probes(ProbeAction::End)
         | NodeAction::Reap { .. }
         | NodeAction::ToRoot(_)
         | NodeAction::Finish(_) => return None,

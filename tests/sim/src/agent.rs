@@ -10,7 +10,10 @@ use crate::world::{Ev, World};
 use rlaunch_core::guard::devices::DeviceStep;
 use rlaunch_core::id::{AppIndex, ProcId, StreamId, WorldId};
 use rlaunch_core::machine::Machine;
-use rlaunch_core::node::{DevicesFreed, ExecSpec, Node, NodeAction, NodeEvent, Sandbox};
+use rlaunch_core::node::{
+    DeviceAction, DevicesFreed, ExamineAction, ExecSpec, LeaseAction, Node, NodeAction, NodeEvent, ProbeAction,
+    Sandbox, SessionAction, StoreAction, TcpStoreAction, TcpStorePlan,
+};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
@@ -324,27 +327,32 @@ impl World {
             NodeAction::SetUpSandbox(start) => self.set_up_sandbox(&start),
             NodeAction::Spawn { proc, exec } => self.spawns(proc, &exec),
             NodeAction::Renew { port } => self.renews(port == PortPlan::Choose),
-            NodeAction::OpenNamespace { number, .. } => self.makes_space(number),
-            NodeAction::Serve { addr, port, guard: _, ranks: _ } => self.serves(addr, port),
-            NodeAction::WatchPreemption { .. } | NodeAction::ExamineDevices { .. } | NodeAction::EndSession { .. } => {}
-            NodeAction::FreeDevices { step, .. } => self.frees(step),
-            NodeAction::AwaitDevices { .. } | NodeAction::ReservePort { .. } => {}
-            NodeAction::ReserveWorld { world } => self.reserves(world),
-            NodeAction::OrderDone { asker, reply } => self.answered(asker, &reply),
+            NodeAction::Store(StoreAction::Open { number, .. }) => self.makes_space(number),
+            NodeAction::TcpStores(TcpStoreAction::Open(TcpStorePlan { addr, port, guard: _, ranks: _ })) => {
+                self.serves(addr, port)
+            }
+            NodeAction::WatchPreemption { .. }
+            | NodeAction::Devices(DeviceAction::Examine { .. })
+            | NodeAction::Sessions(SessionAction::End { .. }) => {}
+            NodeAction::Devices(DeviceAction::Free { step, .. }) => self.frees(step),
+            NodeAction::Devices(DeviceAction::AwaitRelease { .. })
+            | NodeAction::TcpStores(TcpStoreAction::ReservePort { .. }) => {}
+            NodeAction::TcpStores(TcpStoreAction::ReserveWorldPort { world }) => self.reserves(world),
+            NodeAction::Store(StoreAction::OrderDone { asker, reply }) => self.answered(asker, &reply),
             NodeAction::KillSessions { procs } => self.kills_sessions(procs),
             NodeAction::OpenWorld(_) | NodeAction::CloseWorld { .. } => {}
-            NodeAction::Tell { .. }
+            NodeAction::Sessions(SessionAction::Send { .. })
             | NodeAction::Mark { .. }
-            | NodeAction::UsePort(_)
-            | NodeAction::Unserve
+            | NodeAction::TcpStores(TcpStoreAction::UsePort(_))
+            | NodeAction::TcpStores(TcpStoreAction::Close)
             | NodeAction::MeasureRanks
             | NodeAction::NameLeft
             | NodeAction::ServeMpi(_) => {}
-            NodeAction::Probe(place) => self.probes(&place),
-            NodeAction::EndProbes => self.probes_end(),
+            NodeAction::Probes(ProbeAction::Call(place)) => self.probes(&place),
+            NodeAction::Probes(ProbeAction::End) => self.probes_end(),
             NodeAction::Withhold => self.host.agent.withhold = true,
             NodeAction::Signal { proc, sig } => self.signals(proc, sig),
-            NodeAction::Examine { proc, status, depth: _ } => {
+            NodeAction::Examine(ExamineAction { proc, status, depth: _ }) => {
                 let zombie = self.host.kernel.is_zombie(proc) && self.host.agent.examined.insert(proc);
                 self.host.agent.looking.insert(proc);
                 self.check(zombie && !status.is_success(), || format!("{proc} cannot be examined"));
@@ -364,10 +372,12 @@ impl World {
                     self.send_to_launcher(link::beat(beat));
                 }
             }
-            NodeAction::Lease(until) if self.host.remote => self.guardian_leased(until),
+            NodeAction::Lease(LeaseAction::Until(until)) if self.host.remote => self.guardian_leased(until),
             // The guardian waits for the lease here.
-            NodeAction::Spare(_) | NodeAction::HoldAfterCut(_) => {}
-            NodeAction::Check { .. } | NodeAction::Beat(_) | NodeAction::Lease(_) => self.fail(format!("{action:?}")),
+            NodeAction::Lease(LeaseAction::Spare(_) | LeaseAction::HoldAfterCut(_)) => {}
+            NodeAction::Check { .. } | NodeAction::Beat(_) | NodeAction::Lease(LeaseAction::Until(_)) => {
+                self.fail(format!("{action:?}"))
+            }
             NodeAction::ToRoot(message) => self.say(&message),
             NodeAction::Finish(code) => self.agent_finishes(code),
         }

@@ -6,7 +6,7 @@ mod watching;
 
 pub use attributes::read_attributes;
 pub use pool_watch::wait_for_warning;
-pub(super) use watching::{Watching, poll};
+pub(super) use watching::Watching;
 
 use rlaunch_core::metadata::{ADDRESS, HOST_VARIABLE, PRODUCT_FILE, is_google};
 use std::net::{IpAddr, SocketAddr};

@@ -1,10 +1,11 @@
 //! The watch over this host: one task, which the agent's own wait polls. It holds three long polls.
 
-use super::super::Edges;
+use crate::edges::part::{Base, Part};
 use rlaunch_core::metadata::{AnswerParser, Asked, HostWatch, Key, Next, Outcome, Reading, Report, Watch};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_core::time::{Span, WallNs};
 use rlaunch_core::wire::node_news::NodeNews;
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -25,7 +26,7 @@ const LONGEST_SLEEP: Span = Span::from_secs(600);
 /// The watch, where this host has a metadata server.
 #[derive(Default)]
 pub(in crate::edges) enum Watching {
-    /// There is no runtime yet.
+    /// No rank has been started.
     #[default]
     Awaited,
     /// The host has no metadata server, or the server refuses it.
@@ -34,26 +35,34 @@ pub(in crate::edges) enum Watching {
     On { task: Pin<Box<dyn Future<Output = ()>>>, reports: Receiver<Report> },
 }
 
-/// Begins the watch at the first call, within a runtime, and takes in reports.
-pub(in crate::edges) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
-    if matches!(edges.metadata, Watching::Awaited) {
-        edges.metadata = super::server().map_or(Watching::Off, |server| {
-            tracing::debug!("watching the metadata server at {server}");
-            let (sender, reports) = channel(WAITING);
-            Watching::On { task: Box::pin(watch_host(server, sender)), reports }
-        });
+impl Part for Watching {
+    type Action = Infallible;
+
+    fn perform(&mut self, _base: &mut Base, action: Infallible) {
+        match action {}
     }
-    let Watching::On { task, reports } = &mut edges.metadata else { return };
-    let is_over = task.as_mut().poll(cx).is_ready();
-    while let Poll::Ready(Some(report)) = reports.poll_recv(cx) {
-        tracing::debug!(?report, "the metadata server");
-        edges.events.push_back(match report {
-            Report::Warning(source) => NodeEvent::Warned(source),
-            Report::Note(note) => NodeEvent::News(NodeNews::WarningNote(note)),
-        });
-    }
-    if is_over {
-        edges.metadata = Watching::Off;
+
+    /// Begins the watch once ranks run, and takes in reports.
+    fn poll(&mut self, base: &mut Base, cx: &mut Context<'_>) {
+        if matches!(self, Self::Awaited) && !base.ranks.is_empty() {
+            *self = super::server().map_or(Self::Off, |server| {
+                tracing::debug!("watching the metadata server at {server}");
+                let (sender, reports) = channel(WAITING);
+                Self::On { task: Box::pin(watch_host(server, sender)), reports }
+            });
+        }
+        let Self::On { task, reports } = self else { return };
+        let is_over = task.as_mut().poll(cx).is_ready();
+        while let Poll::Ready(Some(report)) = reports.poll_recv(cx) {
+            tracing::debug!(?report, "the metadata server");
+            base.events.push_back(match report {
+                Report::Warning(source) => NodeEvent::Warned(source),
+                Report::Note(note) => NodeEvent::News(NodeNews::WarningNote(note)),
+            });
+        }
+        if is_over {
+            *self = Self::Off;
+        }
     }
 }
 

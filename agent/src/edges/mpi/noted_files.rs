@@ -1,6 +1,7 @@
 //! Files of /dev/shm that the libraries of ranks make: removed when the ranks of their world are gone, by the agent or by its guardian.
 
-use crate::edges::Edges;
+use super::MpiListener;
+use crate::edges::rank_table::Ranks;
 use rlaunch_core::id::{ProcId, WorldId};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_sys::guardian::{ShmFiles, TempFiles, remove_shm};
@@ -71,11 +72,12 @@ impl NotedFiles {
     }
 }
 
-/// A rank is gone: after the last one of its world, files that their libraries have left are removed.
-pub(in crate::edges) fn reaped(edges: &mut Edges, proc: ProcId) {
-    let Edges { mpi: Some(listener), ranks, .. } = edges else { return };
-    if let Some((world, _)) = ranks.rank_of(proc).filter(|(world, _)| ranks.is_last_of_world(*world, proc)) {
-        listener.noted.end_world(world);
+impl MpiListener {
+    /// A rank is gone: after the last one of its world, files that their libraries have left are removed.
+    pub(in crate::edges) fn reaped(&mut self, ranks: &Ranks, proc: ProcId) {
+        if let Some((world, _)) = ranks.rank_of(proc).filter(|(world, _)| ranks.is_last_of_world(*world, proc)) {
+            self.noted.end_world(world);
+        }
     }
 }
 

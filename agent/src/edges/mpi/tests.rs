@@ -2,7 +2,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a process with other rights, not a rank")]
 use super::*;
-use crate::edges::testing;
+use crate::edges::part::Base;
+use crate::edges::{Edges, testing};
 use rlaunch_core::listener::tcpstore::Peer;
 use rlaunch_core::mpi::{HostRanks, MAX_UNREAD, MpiNews, MpiWire};
 use rlaunch_core::rank_set::RankSet;
@@ -40,13 +41,28 @@ impl Rig {
     fn new() -> Self {
         let runtime = testing::enter();
         let (mut edges, far) = testing::edges();
-        open(&mut edges, MpiService::Served).unwrap();
-        begin(&mut edges, layout());
-        Self { edges, _far: far, _runtime: runtime }
+        edges.parts.mpi = open(&edges.base, MpiService::Served);
+        let mut rig = Self { edges, _far: far, _runtime: runtime };
+        rig.begin(layout());
+        rig
+    }
+
+    fn split(&mut self) -> (&mut MpiListener, &mut Base) {
+        (self.edges.parts.mpi.as_mut().unwrap(), &mut self.edges.base)
+    }
+
+    fn begin(&mut self, layout: Layout) {
+        let (listener, base) = self.split();
+        listener.perform(base, Box::new(layout));
+    }
+
+    fn status(&mut self, rank_of: RankOf, status: Status) -> Status {
+        let (listener, base) = self.split();
+        listener.status(base, rank_of, status)
     }
 
     fn listener(&mut self) -> &mut MpiListener {
-        self.edges.mpi.as_mut().unwrap()
+        self.split().0
     }
 
     /// A connection of a process of rank 0 that has called `MPI_Init`, and its other end.
@@ -77,23 +93,23 @@ impl Rig {
         let machine = &mut listener.worlds.get_mut(&FIRST).unwrap().machine;
         machine.open_as(client, peer.0);
         machine.receive(now(), client, INIT, |_| Some(true));
-        let Edges { mpi: Some(listener), ranks, .. } = &mut self.edges else { panic!("it listens") };
-        listener.perform(ranks);
+        let (listener, Base { ranks, .. }) = self.split();
+        listener.perform_all(ranks);
         client
     }
 
     fn read(&mut self, client: ClientId) {
-        let Edges { mpi: Some(listener), ranks, .. } = &mut self.edges else { panic!("it listens") };
+        let (listener, Base { ranks, .. }) = self.split();
         listener.read(client, ranks);
-        listener.perform(ranks);
+        listener.perform_all(ranks);
     }
 
     /// Whether a look at the first process is due after more than the time to the first look.
     fn is_look_due(&mut self) -> bool {
-        let Edges { mpi: Some(listener), ranks, .. } = &mut self.edges else { panic!("it listens") };
+        let (listener, Base { ranks, .. }) = self.split();
         for at in [now(), now() + Span::from_secs(1)] {
             listener.worlds.values_mut().for_each(|world| world.machine.handle_timeout(at));
-            listener.perform(ranks);
+            listener.perform_all(ranks);
         }
         std::mem::take(&mut listener.is_look_due)
     }
@@ -136,10 +152,10 @@ fn rank_is_served_again_after_its_connection_was_closed() {
 #[test]
 fn libraries_are_looked_for_in_the_first_world_only() {
     let mut rig = Rig::new();
-    begin(&mut rig.edges, Layout { hosts: vec![HostRanks::new("here".into(), &RankSet::world(1))], ..layout() });
-    open_world(&mut rig.edges, WorldId::new(1), layout());
+    rig.begin(Layout { hosts: vec![HostRanks::new("here".into(), &RankSet::world(1))], ..layout() });
+    rig.listener().open_world(WorldId::new(1), layout());
     assert!(!rig.is_look_due(), "a rank alone needs no MPI");
-    begin(&mut rig.edges, layout());
+    rig.begin(layout());
     assert!(rig.is_look_due());
 }
 
@@ -147,7 +163,7 @@ fn libraries_are_looked_for_in_the_first_world_only() {
 fn connections_of_ranks_before_are_closed_when_others_begin() {
     let mut rig = Rig::new();
     let (client, mut far) = rig.client(1);
-    begin(&mut rig.edges, layout());
+    rig.begin(layout());
     assert!(!rig.is_open(client));
     assert!(read_all(&mut far).ends_with("cmd=response_to_init pmi_version=1 pmi_subversion=2 rc=0\n"));
 }
@@ -156,12 +172,12 @@ fn connections_of_ranks_before_are_closed_when_others_begin() {
 fn rank_that_exits_with_0_before_finalize_has_failed_and_is_reported() {
     let mut rig = Rig::new();
     let rank = Rank::new(0);
-    assert_eq!(status(&mut rig.edges, (FIRST, rank), Status::Exited(0)), Status::Exited(0));
+    assert_eq!(rig.status((FIRST, rank), Status::Exited(0)), Status::Exited(0));
     let (_client, _far) = rig.client(1);
-    assert_eq!(status(&mut rig.edges, (FIRST, Rank::new(1)), Status::Exited(0)), Status::Exited(0));
-    assert!(rig.edges.events.is_empty());
-    assert_eq!(status(&mut rig.edges, (FIRST, rank), Status::Exited(0)), Status::Exited(1));
-    let event = rig.edges.events.pop_back();
+    assert_eq!(rig.status((FIRST, Rank::new(1)), Status::Exited(0)), Status::Exited(0));
+    assert!(rig.edges.base.events.is_empty());
+    assert_eq!(rig.status((FIRST, rank), Status::Exited(0)), Status::Exited(1));
+    let event = rig.edges.base.events.pop_back();
     assert!(
         matches!(event, Some(NodeEvent::News(NodeNews::Mpi(MpiNews::Unfinished { rank: found, .. }))) if found == rank)
     );
@@ -172,16 +188,16 @@ fn last_message_of_a_rank_is_read_before_its_end_is_judged() {
     let mut rig = Rig::new();
     let (_client, mut far) = rig.client(1);
     far.write_all(b"cmd=abort exitcode=7 message=abort\n").unwrap();
-    assert_eq!(status(&mut rig.edges, (FIRST, Rank::new(0)), Status::Exited(0)), Status::Exited(7));
-    assert!(rig.edges.events.is_empty(), "a rank that has aborted is not reported as unfinished");
+    assert_eq!(rig.status((FIRST, Rank::new(0)), Status::Exited(0)), Status::Exited(7));
+    assert!(rig.edges.base.events.is_empty(), "a rank that has aborted is not reported as unfinished");
 }
 
 #[test]
 fn rank_that_has_used_mpi_takes_part_in_no_rounds() {
     let mut rig = Rig::new();
-    assert_eq!(register(&mut rig.edges, Rank::new(1)), Ok(()));
+    assert_eq!(rig.listener().register(Rank::new(1)), Ok(()));
     let (_client, _far) = rig.client(1);
-    assert_eq!(register(&mut rig.edges, Rank::new(0)), Err(USES_MPI));
+    assert_eq!(rig.listener().register(Rank::new(0)), Err(USES_MPI));
     let news = std::mem::take(&mut rig.listener().news);
     assert!(matches!(news.as_slice(), [NodeNews::Mpi(MpiNews::Used { wire: MpiWire::Pmi1 })]), "{news:?}");
 }

@@ -8,17 +8,18 @@ mod client;
 #[cfg(test)]
 mod tests;
 
+use super::Link;
 use super::mpi::Ask;
 use super::sessions::Newcomer;
-use super::{Edges, Link};
 use crate::clock::now;
 use crate::edges::live_set::LiveSet;
+use crate::edges::part::{Base, Part};
 use bytes::Bytes;
 use client::{Client, HANG_UP, Parted, WRITABLE};
 use rlaunch_core::id::{ClientId, NodeId, Rank, WorldId};
 use rlaunch_core::machine::{earliest, earliest_of};
 use rlaunch_core::mpi::Reach;
-use rlaunch_core::node::NodeEvent;
+use rlaunch_core::node::{NodeEvent, StoreAction};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::World;
 use rlaunch_core::rank_set::RankSet;
@@ -34,6 +35,7 @@ use rlaunch_core::wire::frozen::client::{Asked, Code, Heard, MAX_FRAME, Refused,
 use rlaunch_core::wire::order::{Asker, RankOrder};
 use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
 use rlaunch_core::wire::to_node::{WORLD_NAMESPACE, WorldRank};
+use rlaunch_net::Connection;
 use rlaunch_sys::facts::error_file;
 use rlaunch_sys::guardian::TempFiles;
 use std::collections::{BTreeMap, VecDeque};
@@ -144,22 +146,42 @@ impl Shared {
     }
 }
 
-/// Listens; the path of the socket, which is empty where that cannot be. A job can do without.
-pub(super) fn open(edges: &mut Edges) -> OsBytes {
+/// Listens. Returns also the path of the socket. A job can do without.
+pub(super) fn open(base: &Base) -> Option<(Store, OsBytes)> {
     // Its answers must not wait for a file server, and a logout must not take it from a job that continues.
     let dir =
         Some(error_file::lasting_dir()).filter(|dir| error_file::is_near(dir)).unwrap_or_else(|| b"/tmp".to_vec());
-    let (_, descriptors) = edges.origin.nofile_limits();
+    let (_, descriptors) = base.origin.nofile_limits();
     let most = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(OTHERS) / 2;
-    match Store::open(edges.node, edges.temp_files, Path::new(OsStr::from_bytes(&dir)), most.max(LEAST)) {
-        Ok((store, path)) => {
-            edges.store = Some(store);
-            path
+    let opened = Store::open(base.node, base.temp_files, Path::new(OsStr::from_bytes(&dir)), most.max(LEAST));
+    opened.inspect_err(|error| tracing::debug!(%error, "there is no socket for clients of the store")).ok()
+}
+
+impl Part for Store {
+    type Action = StoreAction;
+
+    fn perform(&mut self, _base: &mut Base, action: StoreAction) {
+        match action {
+            StoreAction::Open { here, number, ranks } => self.begin(here, number, ranks),
+            StoreAction::OrderDone { asker, reply } => self.order_done(asker, &reply),
         }
-        Err(error) => {
-            tracing::debug!(%error, "there is no socket for clients of the store");
-            OsBytes::default()
+    }
+
+    /// Serves clients that have sent requests.
+    fn poll(&mut self, base: &mut Base, cx: &mut Context<'_>) {
+        if self.deadline().is_some_and(|at| at <= now()) {
+            self.handle_timeout();
         }
+        self.look(cx);
+        self.send(&mut base.link);
+        base.events.extend(self.orders().into_iter().map(|order| NodeEvent::Ordered(Box::new(order))));
+    }
+
+    /// When a wait ends.
+    fn deadline(&self) -> Option<Mono> {
+        let Namespaces { job, first, others, .. } = &self.namespaces;
+        let others = others.values().map(Shared::poll_timeout);
+        earliest_of([job.poll_timeout(), first.poll_timeout(), self.retry].into_iter().chain(others))
     }
 }
 
@@ -503,10 +525,9 @@ impl Store {
         self.settle();
     }
 
-    fn deadline(&self) -> Option<Mono> {
-        let Namespaces { job, first, others, .. } = &self.namespaces;
-        let others = others.values().map(Shared::poll_timeout);
-        earliest_of([job.poll_timeout(), first.poll_timeout(), self.retry].into_iter().chain(others))
+    /// Whether more could be queued at once: the kernel took all that was, so nothing else wakes us.
+    pub(super) fn has_more(&self, link: &Link) -> bool {
+        !self.namespaces.out.is_empty() && link.as_ref().is_some_and(Connection::has_store_room)
     }
 }
 
@@ -723,26 +744,4 @@ const fn world_of_mpi(client: ClientId) -> Option<WorldId> {
 
 fn client_of(token: u64) -> ClientId {
     ClientId::new(u32::try_from(token & (WRITABLE - 1)).unwrap_or(0))
-}
-
-/// Serves clients that have sent requests.
-pub(super) fn poll(edges: &mut Edges, cx: &mut Context<'_>) {
-    let Edges { store: Some(store), link, events, .. } = edges else { return };
-    if store.deadline().is_some_and(|at| at <= now()) {
-        store.handle_timeout();
-    }
-    store.look(cx);
-    store.send(link);
-    events.extend(store.orders().into_iter().map(|order| NodeEvent::Ordered(Box::new(order))));
-}
-
-/// Whether more could be queued at once: the kernel took all that was, so nothing else wakes us.
-pub(super) fn has_more(edges: &Edges) -> bool {
-    let Edges { store: Some(store), link: Some(link), .. } = edges else { return false };
-    !store.namespaces.out.is_empty() && link.has_store_room()
-}
-
-/// Returns the time at which a wait ends.
-pub(super) fn deadline(edges: &Edges) -> Option<Mono> {
-    edges.store.as_ref().and_then(Store::deadline)
 }

@@ -11,13 +11,13 @@ use std::net::TcpStream;
 #[derive(Debug, Default)]
 pub(in crate::edges) struct SilentConnections {
     /// How many connections have come to them.
-    pub(super) came: u64,
+    pub(in crate::edges) came: u64,
     silent: Vec<TcpStream>,
 }
 
 impl SilentConnections {
     /// These too, so far as there may be so many. Connections that their ranks have closed are dropped.
-    pub(super) fn keep(&mut self, others: impl Iterator<Item = TcpStream>, most: usize) {
+    pub(in crate::edges) fn keep(&mut self, others: impl Iterator<Item = TcpStream>, most: usize) {
         self.silent.retain(is_silent);
         let room = most.saturating_sub(self.silent.len());
         self.silent.extend(others.filter(is_silent).take(room));

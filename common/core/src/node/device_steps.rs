@@ -3,6 +3,7 @@
 use super::{Cx, NodeAction};
 use crate::guard::devices::{DevicePlan, DeviceStep};
 use crate::id::JobId;
+use crate::node::DeviceAction;
 use crate::time::{Mono, Span};
 use crate::wire::to_node::Start;
 use crate::wire::to_root::{NodeRefusal, ToRoot};
@@ -62,7 +63,7 @@ impl DeviceSteps {
     fn act(&mut self, cx: &mut Cx<'_>, step: DeviceStep, is_ordered: bool) -> bool {
         let Some(Order { plan, job, grace }) = &self.order else { return false };
         self.state = State::Busy { until: cx.now + SEARCH, is_ordered };
-        cx.act(NodeAction::FreeDevices { plan: plan.clone(), job: *job, grace: *grace, step });
+        cx.act(NodeAction::Devices(DeviceAction::Free { plan: plan.clone(), job: *job, grace: *grace, step }));
         true
     }
 

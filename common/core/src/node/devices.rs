@@ -7,6 +7,7 @@ use super::{Cx, NodeAction};
 use crate::errno::EBUSY;
 use crate::id::{ProcId, Rank};
 use crate::machine::earliest_of;
+use crate::node::DeviceAction;
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
 use crate::wire::to_root::{Found, SpawnError, SpawnStep};
@@ -30,7 +31,7 @@ impl Devices {
             return wait.is_none();
         }
         self.waits.insert(proc, Some(cx.now + PATIENCE));
-        cx.act(NodeAction::AwaitDevices { proc, pid, rank });
+        cx.act(NodeAction::Devices(DeviceAction::AwaitRelease { proc, pid, rank }));
         false
     }
 
@@ -76,7 +77,7 @@ mod tests {
         let mut cx = Cx { now: begin, out: &mut out, notice: &mut notice, facts: &() };
         assert!(!devices.is_free(&mut cx, (proc, rank), pid));
         assert!(!devices.is_free(&mut cx, (proc, rank), pid));
-        assert_eq!(out, [NodeAction::AwaitDevices { proc, pid, rank }], "once");
+        assert_eq!(out, [NodeAction::Devices(DeviceAction::AwaitRelease { proc, pid, rank })], "once");
         assert_eq!(devices.deadline(), Some(begin + PATIENCE));
         assert!(!devices.on_timeout(begin));
         assert!(devices.on_timeout(begin + PATIENCE), "the wait has a limit");

@@ -5,6 +5,7 @@
 
 use super::{Cx, NodeAction, Notice};
 use crate::machine::earliest;
+use crate::node::LeaseAction;
 use crate::time::{Mono, Span};
 use crate::wire::beat::Beat;
 use crate::wire::to_node::Start;
@@ -95,7 +96,7 @@ impl Lease {
 
     fn renew(&mut self, cx: &mut Cx<'_>, until: Mono) {
         self.until = Some(until);
-        cx.act(NodeAction::Lease(until));
+        cx.act(NodeAction::Lease(LeaseAction::Until(until)));
     }
 
     fn beat(&mut self, cx: &mut Cx<'_>) {

@@ -4,6 +4,7 @@ use super::generation_change::Between;
 use super::{Census, Cx, NodeAction, Notice};
 use crate::guard::devices::DeviceKind;
 use crate::machine::earliest;
+use crate::node::DeviceAction;
 use crate::patience::Patience;
 use crate::time::{Mono, Span};
 use crate::wire::capped::Capped;
@@ -167,7 +168,7 @@ impl Leftovers {
         match (self.examined, self.devices) {
             (Examined::No, DeviceKind::Auto | DeviceKind::Tpu) if !self.launcher_lost => {
                 self.examined = Examined::Until(cx.now + PATIENCE);
-                cx.act(NodeAction::ExamineDevices { kind: self.devices });
+                cx.act(NodeAction::Devices(DeviceAction::Examine { kind: self.devices }));
                 true
             }
             (Examined::Until(until), _) => until > cx.now && !self.launcher_lost,

@@ -16,7 +16,9 @@ mod host_signals;
 mod lease;
 mod leftovers;
 mod lost;
+mod node_action;
 mod node_event;
+mod part_actions;
 mod postmortem;
 mod probing;
 mod procs;
@@ -33,10 +35,14 @@ mod world_plan;
 mod worlds;
 
 pub use host_signals::SignalledPart;
-pub use node_event::{Depth, DevicesFreed, ErrorFile, ExecSpec, NodeAction, NodeEvent};
+pub use node_action::NodeAction;
+pub use node_event::{Depth, DevicesFreed, ErrorFile, ExecSpec, NodeEvent};
+pub use part_actions::{
+    DeviceAction, ExamineAction, LeaseAction, ProbeAction, SessionAction, StoreAction, TcpStoreAction,
+};
 pub use sandbox::{MpiPort, Processors, Sandbox};
 pub use serve::UNUSED;
-pub use world_plan::{WorldPlan, WorldStore};
+pub use world_plan::{TcpStorePlan, WorldPlan};
 
 use crate::id::{AppIndex, ProcId, WorldId};
 use crate::machine::{self, Machine, earliest_of};
@@ -350,8 +356,8 @@ impl Parts {
                 self.procs.on_local_size(local_size);
                 self.start.on_spawn(cx, procs.into_vec(), last);
             }
-            ToNode::OrderDone { asker, reply } => cx.act(NodeAction::OrderDone { asker, reply }),
-            ToNode::ReserveWorld(world) => cx.act(NodeAction::ReserveWorld { world }),
+            ToNode::OrderDone { asker, reply } => cx.act(NodeAction::Store(StoreAction::OrderDone { asker, reply })),
+            ToNode::ReserveWorld(world) => cx.act(NodeAction::TcpStores(TcpStoreAction::ReserveWorldPort { world })),
             ToNode::World(start) if self.start.is_met() => self.world_begins(cx, *start),
             ToNode::EndWorld { world, sig, grace } => self.procs.on_end_world(cx, world, sig, grace),
             ToNode::CloseWorld(world) => {

@@ -1,30 +1,24 @@
-//! Events and actions of the node machine: the contract with the agent's driver and with the simulator.
+//! Events of the node machine: the contract with the agent's driver and with the simulator.
 
 use super::host_signals::SignalledPart;
 use super::sandbox::Sandbox;
-use super::world_plan::WorldPlan;
 use crate::cpu_set::CpuSet;
-use crate::guard::devices::{DeviceKind, DevicePlan, DeviceStep};
-use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, SessionId, Std, WorldId};
+use crate::id::{AppIndex, LocalRank, ProcId, Rank, SessionId, Std, WorldId};
 use crate::logs::Way;
-use crate::master_store::Guard;
-use crate::mpi::Layout;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
-use crate::rank_set::RankSet;
 use crate::signal::Signal;
 use crate::spec::AppBase;
 use crate::status::Status;
 use crate::time::{Mono, Span};
 use crate::warnings::WarningSource;
 use crate::wire::beat::Beat;
-use crate::wire::frozen::client::client_round::{Heard, Said};
+use crate::wire::frozen::client::client_round::Said;
 use crate::wire::limit::Met;
 use crate::wire::node_news::NodeNews;
-use crate::wire::order::{Asker, RankOrder};
-use crate::wire::probe::Place;
-use crate::wire::to_node::{Delta, PortPlan, Start, ToNode};
-use crate::wire::to_root::{Facts, Leftover, NodeRefusal, SpawnError, ToRoot, Usage};
+use crate::wire::order::RankOrder;
+use crate::wire::to_node::{Delta, ToNode};
+use crate::wire::to_root::{Facts, Leftover, NodeRefusal, SpawnError, Usage};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
@@ -58,7 +52,7 @@ pub enum NodeEvent {
         /// Why it could not be started here, if it could not.
         error: Option<SpawnError>,
     },
-    /// Answer to [`NodeAction::Probe`].
+    /// Answer to [`ProbeAction::Call`].
     Probed {
         /// The place's number.
         number: u32,
@@ -83,13 +77,13 @@ pub enum NodeEvent {
         /// Why.
         error: SpawnError,
     },
-    /// Answer to [`NodeAction::FreeDevices`].
+    /// Answer to [`DeviceAction::Free`].
     DevicesFreed(DevicesFreed),
     /// Holders of devices are being ended: they have the grace for that.
     DevicesEnding,
-    /// Answer to [`NodeAction::ExamineDevices`], after a `News` for each holder.
+    /// Answer to [`DeviceAction::Examine`], after a `News` for each holder.
     DevicesExamined,
-    /// Answer to [`NodeAction::AwaitDevices`]: no process that the exited process has left holds a device.
+    /// Answer to [`DeviceAction::AwaitRelease`]: no process that the exited process has left holds a device.
     DevicesReleased {
         /// The exited process.
         proc: ProcId,
@@ -208,14 +202,14 @@ pub enum NodeEvent {
     },
     /// A rank has ordered something of the job.
     Ordered(Box<RankOrder>),
-    /// Answer to [`NodeAction::ReserveWorld`].
+    /// Answer to [`TcpStoreAction::ReserveWorldPort`].
     WorldReserved {
         /// Which world.
         world: WorldId,
         /// Its port; 0: none can be had.
         port: u16,
     },
-    /// Answer to [`NodeAction::ReservePort`].
+    /// Answer to [`TcpStoreAction::ReservePort`].
     PortReserved {
         /// Which; 0: none can be had.
         port: u16,
@@ -228,189 +222,6 @@ pub enum NodeEvent {
         /// Which process.
         to: SignalledPart,
     },
-}
-
-/// An action that a node asks of its driver. Nothing here waits and nothing fails: outcomes are events.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NodeAction {
-    /// Make ready for ranks; answered by `SandboxReady` or `Refused`.
-    SetUpSandbox(Arc<Start>),
-    /// Find out whether a program could be started here: its directory, its file, the limits. Answered by `Checked`.
-    Check {
-        /// Which program.
-        app: AppIndex,
-        /// The program.
-        base: Arc<AppBase>,
-    },
-    /// Find out whether rank 0's agent can be reached there; answered by `Probed`, if it is before `EndProbes`.
-    Probe(Place),
-    /// No agent tries to reach another any more, and this agent waits for none that does.
-    EndProbes,
-    /// Send a heartbeat to the launcher.
-    Beat(Beat),
-    /// This node may live until then: the guardian has to know.
-    Lease(Mono),
-    /// This host shuts down. Until then the end of the connection does not end the ranks, also if the guardian hears of it first.
-    Spare(Mono),
-    /// This host is in a scheduler's step: the guardian ends nothing for so long after the connection has ended, so that the agent decides.
-    HoldAfterCut(Span),
-    /// Nothing runs here: make ready for ranks again, as at first, and let go of the store of those before; answered by `Renewed` or
-    /// `Refused`.
-    Renew {
-        /// Treatment of MASTER_PORT. A port that is claimed already stays claimed.
-        port: PortPlan,
-    },
-    /// Tell a process that takes part in rounds. Where its session has ended, that is no error.
-    Tell {
-        /// Which.
-        session: SessionId,
-        /// The message.
-        heard: Box<Heard>,
-    },
-    /// Output of this rank from here on belongs to another round: this line stands before it, where its output has labels or a file.
-    Mark {
-        /// Whose.
-        proc: ProcId,
-        /// The line.
-        line: Box<[u8]>,
-    },
-    /// End its session, after the messages that were sent to it.
-    EndSession {
-        /// Whose.
-        session: SessionId,
-    },
-    /// Choose another port as MASTER_PORT, for the next round, beside that of this one; answered by `PortReserved`.
-    ReservePort {
-        /// Listen there, at this numeric address of this host, for those who come before the store is held there.
-        listen: Option<OsBytes>,
-    },
-    /// Whether it is MASTER_PORT now, and the one before is not. Or it is not used: false.
-    UsePort(bool),
-    /// Give a client the answer to its order. A client that has gone gets none.
-    OrderDone {
-        /// Which.
-        asker: Asker,
-        /// The words of the answer.
-        reply: OsBytes,
-    },
-    /// Reserve a port for a world besides the first one; answered by `WorldReserved`.
-    ReserveWorld {
-        /// Which.
-        world: WorldId,
-    },
-    /// Serve a world besides the first one: its namespace, its `TCPStore`, its MPI libraries. Before its first rank.
-    OpenWorld(Box<WorldPlan>),
-    /// Let go of all that belongs to a world: none of its ranks runs on any host.
-    CloseWorld {
-        /// Which.
-        world: WorldId,
-    },
-    /// SIGKILL for everything in the sessions of ranks. Where a rank was reaped, that is no error.
-    KillSessions {
-        /// Whose.
-        procs: Vec<ProcId>,
-    },
-    /// Hold the job's `TCPStore` no more: it is that of a round which is over.
-    Unserve,
-    /// Measure the processor time of the ranks of this host: `RanksMeasured`.
-    MeasureRanks,
-    /// Serve the MPI libraries of these ranks. Those before are gone.
-    ServeMpi(Box<Layout>),
-    /// Ranks may ask the store from now on: the namespace that they share lives here, or on another host.
-    OpenNamespace {
-        /// Whether it lives here.
-        here: bool,
-        /// The number of the namespace: each generation and each round has another one.
-        number: u32,
-        /// Ranks of this host that share it; `None`: those that are started here.
-        ranks: Option<RankSet>,
-    },
-    /// Hold the job's `TCPStore` there, before any rank is started, or for a round, in place of the one before; `Unserved` where that cannot be: nothing is started then.
-    Serve {
-        /// Whom.
-        guard: Guard,
-        /// A numeric address of this host.
-        addr: OsBytes,
-        /// MASTER_PORT.
-        port: u16,
-        /// How many ranks this host has, which need descriptors too.
-        ranks: u32,
-    },
-    /// Prepare devices as the plan says, before ranks are started; answered by `DevicesFreed`.
-    FreeDevices {
-        /// The plan.
-        plan: DevicePlan,
-        /// This job: its processes are no holders that are in the way.
-        job: JobId,
-        /// From SIGTERM to SIGKILL.
-        grace: Span,
-        /// How far.
-        step: DeviceStep,
-    },
-    /// Look which processes hold devices after the last rank; answered by `DevicesExamined`.
-    ExamineDevices {
-        /// Which devices.
-        kind: DeviceKind,
-    },
-    /// Wait until no process that this one, which has been reaped, has left holds a device; answered by `DevicesReleased`. There is no
-    /// answer where that cannot be found out.
-    AwaitDevices {
-        /// Which.
-        proc: ProcId,
-        /// Its process id, and so that of its session.
-        pid: u32,
-        /// Its rank.
-        rank: Rank,
-    },
-    /// Run this command again and again while ranks of a generation run or may come: its end with 0 is `Warned`.
-    WatchPreemption {
-        /// The words for a shell.
-        command: OsBytes,
-    },
-    /// Start a rank; answered by `Spawned`, `SpawnFailed` or `Withheld`.
-    Spawn {
-        /// Which.
-        proc: ProcId,
-        /// How.
-        exec: Box<ExecSpec>,
-    },
-    /// Start nothing of what was asked for and is not under way.
-    Withhold,
-    /// Send a signal to a rank's process group. Where it has gone meanwhile, that is no error.
-    Signal {
-        /// Whose.
-        proc: ProcId,
-        /// Which.
-        sig: Signal,
-    },
-    /// Find out why a failed rank failed, before it is reaped; answered by `Examined`.
-    Examine {
-        /// Which.
-        proc: ProcId,
-        /// How it ended.
-        status: Status,
-        /// How closely to look.
-        depth: Depth,
-    },
-    /// Reap a rank for good, and remove its error file.
-    Reap {
-        /// Which.
-        proc: ProcId,
-    },
-    /// Pass on what is in a rank's streams now, then treat them as ended; answered by `StreamEnd` for each still open.
-    CloseStreams {
-        /// Whose.
-        proc: ProcId,
-    },
-    /// Name what ranks have left behind, in a `News`, if they have. SIGKILL for all of it follows.
-    NameLeft,
-    /// Count what exists beside us, after SIGKILL for all of it; answered by `Left`, once.
-    Sweep,
-    /// Send a message to the launcher.
-    ToRoot(ToRoot),
-    /// End the agent with this code: 0 only after a `Done` that left nothing, with the guardian still there. The last
-    /// action.
-    Finish(u8),
 }
 
 /// The state of the devices before ranks are started.

@@ -5,6 +5,7 @@
 
 use super::{Cx, Depth, NodeAction, Notice};
 use crate::id::ProcId;
+use crate::node::ExamineAction;
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::wire::to_root::{Facts, ToRoot};
@@ -39,7 +40,7 @@ impl Postmortem {
         }
         let depth = if self.is_ours(status) { Depth::ErrorFile } else { Depth::Full };
         self.pending.insert(proc, depth);
-        cx.act(NodeAction::Examine { proc, status, depth });
+        cx.act(NodeAction::Examine(ExamineAction { proc, status, depth }));
     }
 
     pub(super) fn on_examined(&mut self, cx: &mut Cx<'_>, proc: ProcId, facts: Facts) {

@@ -3,6 +3,7 @@
 //! The launcher decides how long that may take. All tries end when the launcher sends the rendezvous, or when the end begins.
 
 use super::{Cx, NodeAction};
+use crate::node::ProbeAction;
 use crate::os_bytes::OsBytes;
 use crate::wire::probe::Places;
 use crate::wire::to_node::{Rendezvous, Start};
@@ -35,7 +36,7 @@ impl Probing {
         for place in places.into_vec() {
             self.is_open = true;
             self.tried.insert(place.number, place.addr.clone());
-            cx.act(NodeAction::Probe(place));
+            cx.act(NodeAction::Probes(ProbeAction::Call(place)));
         }
     }
 
@@ -59,7 +60,7 @@ impl Probing {
         self.is_over = true;
         self.tried.clear();
         if core::mem::take(&mut self.is_open) {
-            cx.act(NodeAction::EndProbes);
+            cx.act(NodeAction::Probes(ProbeAction::End));
         }
     }
 }

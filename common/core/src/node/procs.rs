@@ -11,6 +11,7 @@ use super::{Census, Cx, NodeAction, Notice, Sandbox, gpu_check};
 use crate::gpus::Share;
 use crate::id::{AppIndex, ProcId, Round, Std, WorldId};
 use crate::machine::earliest;
+use crate::node::SessionAction;
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;
 use crate::spec::AppBase;
@@ -23,11 +24,10 @@ use crate::wire::to_node::{Delta, Rendezvous, Start, WorldRank};
 use crate::wire::to_root::{Exited, STARTED_BATCH, SpawnError, Started, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
+use alloc::{format, vec};
 use core::net::IpAddr;
 
 mod world_ranks;
@@ -454,7 +454,7 @@ impl Procs {
                 Some(begin) => Heard::Begin(begin),
                 None => Heard::Dismissed(Dismissal::Discarded, OsBytes::default()),
             };
-            cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard) });
+            cx.act(NodeAction::Sessions(SessionAction::Send { session: *session, heard: Box::new(heard) }));
         }
     }
 

@@ -2,11 +2,12 @@
 //! who asks it.
 
 use super::rate_limited_counter::RateLimitedCounter;
-use super::{Cx, NodeAction, Sandbox, WorldPlan, WorldStore};
+use super::{Cx, NodeAction, Sandbox, TcpStorePlan, WorldPlan};
 use crate::id::JobId;
 use crate::machine::earliest_of;
 use crate::master_store::Guard;
 use crate::mpi::Layout;
+use crate::node::{StoreAction, TcpStoreAction};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::store::StoreNews;
@@ -91,11 +92,11 @@ impl Serve {
     fn begin(&mut self, cx: &mut Cx<'_>) {
         let (Some(rendezvous), Some(chosen)) = (&self.rendezvous, self.chosen) else { return };
         self.namespace = rendezvous.namespace;
-        cx.act(NodeAction::OpenNamespace {
+        cx.act(NodeAction::Store(StoreAction::Open {
             here: rendezvous.node_index == 0,
             number: rendezvous.namespace,
             ranks: None,
-        });
+        }));
         // The MPI machine asks that namespace for data of other hosts.
         if let (Some(host), Some(job)) = (&self.mpi, self.job) {
             let is_crowded = host.cpus > 0 && self.ranks > host.cpus;
@@ -106,7 +107,7 @@ impl Serve {
             self.at = at(&rendezvous.addr, port);
             (self.unused_at, self.cpu) = (Some(cx.now + UNUSED), Some(Span::ZERO));
             let (addr, ranks) = (rendezvous.addr.clone(), self.ranks);
-            cx.act(NodeAction::Serve { addr, port, guard: self.guard, ranks });
+            cx.act(NodeAction::TcpStores(TcpStoreAction::Open(TcpStorePlan { addr, port, guard: self.guard, ranks })));
         }
     }
 
@@ -118,7 +119,7 @@ impl Serve {
         let is_held = here && rendezvous.agent_store;
         let store = rendezvous.port.filter(|_| is_held).map(|port| {
             let (addr, guard) = (rendezvous.addr.clone(), self.guard);
-            WorldStore { addr, port, guard, ranks }
+            TcpStorePlan { addr, port, guard, ranks }
         });
         let mpi = self.mpi.as_ref().zip(self.job).map(|(host, job)| {
             let is_crowded = host.cpus > 0 && self.ranks > host.cpus;
@@ -132,7 +133,11 @@ impl Serve {
     pub(super) fn on_round(&mut self, cx: &mut Cx<'_>, place: &RoundRendezvous, ranks: RankSet) {
         let Some(rendezvous) = &self.rendezvous else { return };
         if core::mem::replace(&mut self.namespace, place.namespace) != place.namespace {
-            cx.act(NodeAction::OpenNamespace { here: place.here, number: place.namespace, ranks: Some(ranks) });
+            cx.act(NodeAction::Store(StoreAction::Open {
+                here: place.here,
+                number: place.namespace,
+                ranks: Some(ranks),
+            }));
         }
         if !rendezvous.agent_store {
             return;
@@ -143,11 +148,16 @@ impl Serve {
                 self.at = at(&place.addr, place.port);
                 if self.at != before {
                     let (addr, port) = (place.addr.clone(), place.port);
-                    cx.act(NodeAction::Serve { addr, port, guard: self.guard, ranks: self.ranks });
+                    cx.act(NodeAction::TcpStores(TcpStoreAction::Open(TcpStorePlan {
+                        addr,
+                        port,
+                        guard: self.guard,
+                        ranks: self.ranks,
+                    })));
                 }
             }
             false if before.is_empty() => {}
-            false => cx.act(NodeAction::Unserve),
+            false => cx.act(NodeAction::TcpStores(TcpStoreAction::Close)),
         }
         self.on_used();
     }

@@ -4,6 +4,7 @@
 //! batch shell that dies of SIGTERM takes all processes of the batch step along. The ranks of the agents' step are to save nevertheless.
 
 use super::{Cx, NodeAction, Notice};
+use crate::node::LeaseAction;
 use crate::time::{Mono, Span};
 use crate::wire::to_node::Start;
 
@@ -38,7 +39,7 @@ impl StepEnd {
         self.grace = (start.has_lease && start.is_in_step()).then_some(start.settings.ending.grace);
         self.limit = start.scheduler_grace;
         if self.grace.is_some() {
-            cx.act(NodeAction::HoldAfterCut(Span::from_nanos(AFTER_CUT.nanos() + MARGIN.nanos())));
+            cx.act(NodeAction::Lease(LeaseAction::HoldAfterCut(Span::from_nanos(AFTER_CUT.nanos() + MARGIN.nanos()))));
         }
     }
 
@@ -76,7 +77,7 @@ impl StepEnd {
     /// The guardian must not end the ranks before the agent.
     fn spare(&self, cx: &mut Cx<'_>) {
         if let Some(grace) = self.time_left(cx.now).filter(|_| self.is_cut) {
-            cx.act(NodeAction::Spare(cx.now + grace + TOGETHER));
+            cx.act(NodeAction::Lease(LeaseAction::Spare(cx.now + grace + TOGETHER)));
         }
     }
 

@@ -22,7 +22,7 @@ use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::to_node::{APP_PART, PortPlan, WorldRank};
 use crate::wire::to_root::{Exited, Facts, Found, Hello, Leftover, SpawnError, SpawnStep, Usage};
-use NodeAction::{CloseStreams, Examine, Finish, Reap, Sweep};
+use NodeAction::{CloseStreams, Finish, Reap, Sweep};
 use alloc::string::{String, ToString};
 use alloc::{format, vec};
 
@@ -208,7 +208,7 @@ fn says_exit(rig: &Rig, n: u32, status: Status) -> NodeAction {
 const SWEEP: NodeAction = Sweep;
 /// Before it, after a success.
 const NAME_LEFT: NodeAction = NodeAction::NameLeft;
-const HERE: NodeAction = NodeAction::OpenNamespace { here: true, number: 0, ranks: None };
+const HERE: NodeAction = NodeAction::Store(StoreAction::Open { here: true, number: 0, ranks: None });
 
 #[test]
 fn a_rank_lives_from_the_first_message_to_the_last() {
@@ -377,7 +377,10 @@ fn a_failure_is_told_at_once_and_examined_before_it_is_reaped() {
     let mut rig = Rig::running(2);
     let status = by(Signal::SEGV);
     let said = says_exit(&rig, 1, status);
-    assert_eq!(rig.exited(1, status), [said, Examine { proc: p(1), status, depth: Depth::Full }]);
+    assert_eq!(
+        rig.exited(1, status),
+        [said, NodeAction::Examine(ExamineAction { proc: p(1), status, depth: Depth::Full })]
+    );
     assert_eq!(rig.exited(1, status), [], "once");
     assert_eq!(rig.root(ToNode::Signal { sig: HUP }), [group(0, HUP), group(1, HUP)], "its group still exists");
     let facts = Facts { tail: "oh".into(), ..Facts::default() };
@@ -391,7 +394,7 @@ fn ranks_ended_by_us_are_summarised() {
     let mut rig = Rig::running(3);
     rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });
     let depth_of = |actions: &[NodeAction]| {
-        let Examine { depth, .. } = actions[1] else { panic!("{actions:?}") };
+        let NodeAction::Examine(ExamineAction { depth, .. }) = actions[1] else { panic!("{actions:?}") };
         depth
     };
     assert_eq!(depth_of(&rig.exited(0, by(TERM))), Depth::ErrorFile);

@@ -5,6 +5,7 @@
 //! ranks before it is over.
 
 use super::{Cx, NodeAction, Notice};
+use crate::node::LeaseAction;
 use crate::time::{Mono, Span};
 use crate::warnings::WarningSource;
 use crate::wire::to_node::Start;
@@ -35,7 +36,7 @@ impl Warnings {
         if let (WarningSource::Signal, Some(grace), None) = (source, self.grace, self.until) {
             let until = cx.now + grace;
             self.until = Some(until);
-            cx.act(NodeAction::Spare(until));
+            cx.act(NodeAction::Lease(LeaseAction::Spare(until)));
         }
         if core::mem::replace(&mut self.is_warned, true) {
             return false;

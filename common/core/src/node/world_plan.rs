@@ -16,20 +16,20 @@ pub struct WorldPlan {
     /// Whether its namespace lives here.
     pub here: bool,
     /// Hold its `TCPStore` there; `None`: not here, or rank 0 holds it.
-    pub store: Option<WorldStore>,
+    pub store: Option<TcpStorePlan>,
     /// The layout for MPI libraries; `None`: they are not served.
     pub mpi: Option<Box<Layout>>,
 }
 
-/// The `TCPStore` of a world.
+/// A `TCPStore`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WorldStore {
+pub struct TcpStorePlan {
     /// A numeric address of this host.
     pub addr: OsBytes,
     /// MASTER_PORT.
     pub port: u16,
     /// Whom it serves.
     pub guard: Guard,
-    /// Ranks of this host.
+    /// How many ranks this host has, which need descriptors too.
     pub ranks: u32,
 }

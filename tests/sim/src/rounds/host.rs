@@ -5,7 +5,10 @@ use super::{Ev, World};
 use rlaunch_core::id::{NodeId, ProcId, SessionId, Std};
 use rlaunch_core::job::{CloseReason, GuardianEnd, JobEvent};
 use rlaunch_core::machine::Machine as _;
-use rlaunch_core::node::{ExecSpec, Node, NodeAction, NodeEvent, Sandbox};
+use rlaunch_core::node::{
+    DeviceAction, ExamineAction, ExecSpec, LeaseAction, Node, NodeAction, NodeEvent, ProbeAction, Sandbox,
+    SessionAction, StoreAction, TcpStoreAction, TcpStorePlan,
+};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
@@ -100,12 +103,12 @@ impl World {
         match action {
             NodeAction::SetUpSandbox(start) => self.set_up_sandbox(host, &start),
             NodeAction::Check { app, .. } => self.soon(host, NodeEvent::Checked { app, error: None }),
-            NodeAction::Probe(place) => {
+            NodeAction::Probes(ProbeAction::Call(place)) => {
                 let by = IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(host).unwrap_or(0)));
                 self.soon(host, NodeEvent::Probed { number: place.number, found: Ok(by) });
             }
             NodeAction::Beat(beat) => self.up(host, JobEvent::Beat { node: id(host), beat }),
-            NodeAction::Lease(until) => {
+            NodeAction::Lease(LeaseAction::Until(until)) => {
                 self.hosts[host].lease = Some(until);
                 self.at(until.nanos(), Ev::LeaseEnds(host));
             }
@@ -114,14 +117,14 @@ impl World {
                 let port = self.port(host);
                 self.soon(host, NodeEvent::Renewed { port });
             }
-            NodeAction::ReservePort { .. } => {
+            NodeAction::TcpStores(TcpStoreAction::ReservePort { .. }) => {
                 let port = self.port(host);
                 self.soon(host, NodeEvent::PortReserved { port });
             }
-            NodeAction::Tell { session, heard } => self.tells(session, heard),
+            NodeAction::Sessions(SessionAction::Send { session, heard }) => self.tells(session, heard),
             NodeAction::Spawn { proc, exec } => self.spawns(host, proc, &exec),
             NodeAction::Signal { proc, sig } => self.signalled(proc, sig),
-            NodeAction::Examine { proc, .. } => self.soon(host, examined(proc)),
+            NodeAction::Examine(ExamineAction { proc, .. }) => self.soon(host, examined(proc)),
             NodeAction::NameLeft => {}
             NodeAction::Sweep => self.sweeps(host),
             NodeAction::ToRoot(msg) => {
@@ -133,28 +136,28 @@ impl World {
                 }
             }
             NodeAction::Finish(_) => self.vanishes(host, CloseReason::Eof),
-            NodeAction::EndSession { session } => self.soon(host, NodeEvent::SessionLost { session }),
-            NodeAction::AwaitDevices { proc, .. } => self.soon(host, released(proc)),
+            NodeAction::Sessions(SessionAction::End { session }) => self.soon(host, NodeEvent::SessionLost { session }),
+            NodeAction::Devices(DeviceAction::AwaitRelease { proc, .. }) => self.soon(host, released(proc)),
             NodeAction::Withhold => self.hosts[host].withheld = true,
             NodeAction::CloseStreams { proc } => self.streams_end(proc),
-            NodeAction::EndProbes
-            | NodeAction::FreeDevices { .. }
+            NodeAction::Probes(ProbeAction::End)
+            | NodeAction::Devices(DeviceAction::Free { .. })
             | NodeAction::WatchPreemption { .. }
-            | NodeAction::Spare(_)
-            | NodeAction::HoldAfterCut(_)
-            | NodeAction::ExamineDevices { .. }
-            | NodeAction::UsePort(_)
-            | NodeAction::OrderDone { .. }
-            | NodeAction::ReserveWorld { .. }
+            | NodeAction::Lease(LeaseAction::Spare(_))
+            | NodeAction::Lease(LeaseAction::HoldAfterCut(_))
+            | NodeAction::Devices(DeviceAction::Examine { .. })
+            | NodeAction::TcpStores(TcpStoreAction::UsePort(_))
+            | NodeAction::Store(StoreAction::OrderDone { .. })
+            | NodeAction::TcpStores(TcpStoreAction::ReserveWorldPort { .. })
             | NodeAction::OpenWorld(_)
             | NodeAction::CloseWorld { .. }
             | NodeAction::KillSessions { .. }
             | NodeAction::Mark { .. }
-            | NodeAction::Unserve
+            | NodeAction::TcpStores(TcpStoreAction::Close)
             | NodeAction::MeasureRanks
             | NodeAction::ServeMpi(_)
-            | NodeAction::OpenNamespace { .. }
-            | NodeAction::Serve { .. }
+            | NodeAction::Store(StoreAction::Open { .. })
+            | NodeAction::TcpStores(TcpStoreAction::Open(TcpStorePlan { .. }))
             | NodeAction::Reap { .. } => {}
         }
     }

@@ -6,7 +6,7 @@
 
 use super::{LocalState, Rounds, State};
 use crate::id::{Rank, Round, SessionId};
-use crate::node::{Cx, NodeAction};
+use crate::node::{Cx, NodeAction, SessionAction};
 use crate::wire::frozen::client::client_round::{Heard, Said};
 use alloc::boxed::Box;
 
@@ -23,7 +23,7 @@ impl Rounds {
             let session = member.session.take();
             session.iter().for_each(|session| {
                 self.sessions.remove(session);
-                cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
+                cx.act(NodeAction::Sessions(SessionAction::Send { session: *session, heard: Box::new(heard.clone()) }));
             });
             match (member.part, session) {
                 // The watch finds out and reports whether its process continues without a session.
@@ -83,6 +83,6 @@ impl Rounds {
         let Some(member) = self.members.get_mut(&rank) else { return };
         member.calls = member.calls.saturating_add(1);
         self.closing.insert(session, (rank, member.proc()));
-        cx.act(NodeAction::Tell { session, heard: Box::new(Heard::Finish(Round::new(0))) });
+        cx.act(NodeAction::Sessions(SessionAction::Send { session, heard: Box::new(Heard::Finish(Round::new(0))) }));
     }
 }

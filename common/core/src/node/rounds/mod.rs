@@ -15,6 +15,7 @@ mod round_reports;
 use super::{Cx, NodeAction, Sandbox};
 use crate::error::hinted;
 use crate::id::{ProcId, Rank, Round, SessionId};
+use crate::node::SessionAction;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::restart::detect::{HangLimits, Soonest};
@@ -300,8 +301,8 @@ impl Rounds {
             }
             Err(why) => {
                 let heard = Heard::Dismissed(Dismissal::Refused, OsBytes::from(why));
-                cx.act(NodeAction::Tell { session, heard: Box::new(heard) });
-                cx.act(NodeAction::EndSession { session });
+                cx.act(NodeAction::Sessions(SessionAction::Send { session, heard: Box::new(heard) }));
+                cx.act(NodeAction::Sessions(SessionAction::End { session }));
             }
         }
     }
@@ -403,7 +404,7 @@ impl Rounds {
             let text = OsBytes::from(too_long_a_key());
             let heard = Heard::Dismissed(Dismissal::Refused, text.clone());
             member.session.iter().for_each(|session| {
-                cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
+                cx.act(NodeAction::Sessions(SessionAction::Send { session: *session, heard: Box::new(heard.clone()) }));
             });
             self.report_fault(cx, initial, FaultKind::Left(Leave::Unhealthy), &text);
         } else {

@@ -2,7 +2,7 @@
 
 use super::{Awaited, LocalMember, LocalState, RoundStart, Rounds, State};
 use crate::id::Round;
-use crate::node::{Cx, NodeAction, Notice};
+use crate::node::{Cx, NodeAction, Notice, SessionAction, TcpStoreAction};
 use crate::rank_set::RankSet;
 use crate::time::Span;
 use crate::wire::frozen::client::client_round::{Dismissal, Heard};
@@ -72,7 +72,7 @@ impl Rounds {
             member.watch.leave(cx.now, within, &self.limits);
             self.soonest.mind(&member.watch, &self.limits);
             member.session.iter().for_each(|session| {
-                cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
+                cx.act(NodeAction::Sessions(SessionAction::Send { session: *session, heard: Box::new(heard.clone()) }));
             });
         }
         self.report_progress(cx);
@@ -126,7 +126,7 @@ impl Rounds {
                 member.watch.done();
             }
             member.session.iter().for_each(|session| {
-                cx.act(NodeAction::Tell { session: *session, heard: Box::new(heard.clone()) });
+                cx.act(NodeAction::Sessions(SessionAction::Send { session: *session, heard: Box::new(heard.clone()) }));
             });
         }
     }
@@ -143,7 +143,7 @@ impl Rounds {
 
     pub(super) fn use_port(&mut self, cx: &mut Cx<'_>, is_used: bool) {
         if core::mem::take(&mut self.port) > 0 {
-            cx.act(NodeAction::UsePort(is_used));
+            cx.act(NodeAction::TcpStores(TcpStoreAction::UsePort(is_used)));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Cx, LocalMember, LocalState, Rounds, State};
 use crate::id::Rank;
-use crate::node::NodeAction;
+use crate::node::{NodeAction, TcpStoreAction};
 use crate::os_bytes::OsBytes;
 use crate::restart::rank_fault::{Fault, FaultKind, TEXT};
 use crate::wire::round::{Enrolled, RoundUp, batches};
@@ -115,7 +115,7 @@ impl Rounds {
         if self.can_start_more || self.members.values().any(meets) {
             self.state = State::Reserving;
             let listen = self.at.clone().filter(|_| self.agent_store);
-            cx.act(NodeAction::ReservePort { listen });
+            cx.act(NodeAction::TcpStores(TcpStoreAction::ReservePort { listen }));
         } else {
             self.report_ready(cx);
         }

@@ -28,7 +28,7 @@ fn is_spawn(action: &NodeAction) -> bool {
 #[test]
 fn ranks_start_when_devices_are_free() {
     let (mut rig, actions) = waiting(true);
-    let frees = |action: &&NodeAction| matches!(action, NodeAction::FreeDevices { .. });
+    let frees = |action: &&NodeAction| matches!(action, NodeAction::Devices(DeviceAction::Free { .. }));
     assert_eq!(actions.iter().filter(frees).count(), 1, "{actions:?}");
     assert!(!rig.root(spawn(0..2, true)).iter().any(is_spawn));
     let started = rig.hear(free(false));
@@ -45,7 +45,9 @@ fn host_is_ready_when_devices_are_free() {
 }
 
 fn steps(actions: &[NodeAction]) -> Vec<DeviceStep> {
-    let step = |action: &NodeAction| if let NodeAction::FreeDevices { step, .. } = action { Some(*step) } else { None };
+    let step = |action: &NodeAction| {
+        if let NodeAction::Devices(DeviceAction::Free { step, .. }) = action { Some(*step) } else { None }
+    };
     actions.iter().filter_map(step).collect()
 }
 
@@ -174,7 +176,7 @@ fn with_ended_rank() -> Rig {
 #[test]
 fn devices_are_looked_at_before_the_last_message() {
     let mut rig = with_ended_rank();
-    let examine = NodeAction::ExamineDevices { kind: DeviceKind::Auto };
+    let examine = NodeAction::Devices(DeviceAction::Examine { kind: DeviceKind::Auto });
     assert_eq!(rig.left(0), [examine]);
     assert_eq!(rig.hear(NodeEvent::DevicesExamined), [done(0), Finish(0)]);
 }

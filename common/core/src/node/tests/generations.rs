@@ -50,7 +50,10 @@ fn all_that_ran_is_gone_before_the_launcher_hears_of_it_and_others_follow() {
     fails(&mut rig, 0);
     assert_eq!(rig.root(clear(5000)), [group(0, TERM), group(1, TERM)].split_off_first());
     let said = asked(says_exit(&rig, 1, by(TERM)));
-    assert_eq!(rig.exited(1, by(TERM)), [said, Examine { proc: p(1), status: by(TERM), depth: Depth::ErrorFile }]);
+    assert_eq!(
+        rig.exited(1, by(TERM)),
+        [said, NodeAction::Examine(ExamineAction { proc: p(1), status: by(TERM), depth: Depth::ErrorFile })]
+    );
     let actions = rig.examined(1, Facts::default());
     assert_eq!(actions, [Reap { proc: p(1) }, says(ToRoot::Killing), SWEEP]);
     assert_eq!(rig.left(3), [], "something is still there");
@@ -61,7 +64,7 @@ fn all_that_ran_is_gone_before_the_launcher_hears_of_it_and_others_follow() {
     assert_eq!(rig.hear(NodeEvent::InitLost), [], "it went with the rest");
     assert_eq!(rig.hear(NodeEvent::Renewed { port: 21_000 }), [cleared(0, 21_000)]);
     assert_eq!(rig.wait(100_000), []);
-    assert_eq!(rig.root(again(1)), [NodeAction::OpenNamespace { here: true, number: 1, ranks: None }]);
+    assert_eq!(rig.root(again(1)), [NodeAction::Store(StoreAction::Open { here: true, number: 1, ranks: None })]);
     let actions = rig.root(spawn(2..4, true));
     let [NodeAction::Spawn { proc, exec }, NodeAction::Spawn { .. }] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(*proc, p(2));
@@ -73,7 +76,10 @@ fn all_that_ran_is_gone_before_the_launcher_hears_of_it_and_others_follow() {
     rig.spawned(2);
     rig.spawned(3);
     let said = says_exit(&rig, 2, by(TERM));
-    assert_eq!(rig.exited(2, by(TERM)), [said, Examine { proc: p(2), status: by(TERM), depth: Depth::Full }]);
+    assert_eq!(
+        rig.exited(2, by(TERM)),
+        [said, NodeAction::Examine(ExamineAction { proc: p(2), status: by(TERM), depth: Depth::Full })]
+    );
     // Init is guarded as before.
     assert_eq!(rig.hear(NodeEvent::InitLost).first(), Some(&says(ToRoot::InitLost)));
 }
@@ -95,7 +101,10 @@ fn late_hook_is_killed_and_later_hooks_run() {
     assert_eq!(rig.root(clear(100)), [group(0, TERM)]);
     assert_eq!(rig.wait(100), [says(ToRoot::Killing), group(0, KILL), SWEEP]);
     let said = asked(says_exit(&rig, 0, by(KILL)));
-    assert_eq!(rig.exited(0, by(KILL)), [said, Examine { proc: p(0), status: by(KILL), depth: Depth::ErrorFile }]);
+    assert_eq!(
+        rig.exited(0, by(KILL)),
+        [said, NodeAction::Examine(ExamineAction { proc: p(0), status: by(KILL), depth: Depth::ErrorFile })]
+    );
     rig.examined(0, Facts::default());
     rig.streams_end(0);
     assert_eq!(rig.left(0), [SWEEP], "that was before it was reaped");

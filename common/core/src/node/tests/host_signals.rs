@@ -133,7 +133,7 @@ fn ranks_of_a_host_that_shuts_down_have_the_grace_of_the_warning_without_a_conne
     };
     let kills = |said: &[NodeAction]| said.contains(&group(1, KILL));
     let ignored = |rig: &mut Rig, said: &[NodeAction]| {
-        assert!(said.contains(&NodeAction::Spare(rig.now + grace)), "{said:?}");
+        assert!(said.contains(&NodeAction::Lease(LeaseAction::Spare(rig.now + grace))), "{said:?}");
         for event in [to(Guardian, TERM), to(Agent, HUP), to(Guardian, HUP), NodeEvent::EdgeLost] {
             assert!(!kills(&rig.hear(event)));
         }
@@ -231,7 +231,9 @@ fn lease_is_the_usual_one_when_the_launcher_is_heard_after_an_announced_suspensi
     );
     let leases = |said: Vec<NodeAction>| -> Vec<Mono> {
         said.into_iter()
-            .filter_map(|action| if let NodeAction::Lease(until) = action { Some(until) } else { None })
+            .filter_map(
+                |action| if let NodeAction::Lease(LeaseAction::Until(until)) = action { Some(until) } else { None },
+            )
             .collect()
     };
     let limit = Span::from_secs(3_600);
@@ -294,7 +296,8 @@ fn ranks_get_the_schedulers_signal_once_and_the_grace_when_the_launcher_is_gone(
         }
         // Both are heard: the guardian must not end the ranks before.
         assert!(
-            said.iter().any(|action| matches!(action, NodeAction::Spare(at) if *at >= rig.now + grace)),
+            said.iter()
+                .any(|action| matches!(action, NodeAction::Lease(LeaseAction::Spare(at)) if *at >= rig.now + grace)),
             "{said:?}"
         );
         said.extend(rig.wait(100));
@@ -337,7 +340,7 @@ fn ranks_are_killed_soon_when_the_launcher_is_gone_and_the_scheduler_ends_nothin
         settings.hosts.scheduler = Some(Scheduler::Slurm);
         settings.hosts.lease = Span::from_secs(36);
     });
-    let hold = NodeAction::HoldAfterCut(Span::from_millis(1_300));
+    let hold = NodeAction::Lease(LeaseAction::HoldAfterCut(Span::from_millis(1_300)));
     assert!(rig.root(ToNode::Start(start)).contains(&hold), "the guardian waits as well");
     rig.hear(NodeEvent::SandboxReady(sandbox()));
     assert!(rig.hear(NodeEvent::EdgeLost).contains(&NodeAction::Sweep));
@@ -388,7 +391,10 @@ fn ranks_without_a_launcher_are_killed_before_the_scheduler_kills() {
         rig.hear(to(Guardian, TERM));
         if is_cut {
             let said = rig.hear(NodeEvent::EdgeLost);
-            assert!(said.contains(&NodeAction::Spare(rig.now + Span::from_millis(3_100))), "{said:?}");
+            assert!(
+                said.contains(&NodeAction::Lease(LeaseAction::Spare(rig.now + Span::from_millis(3_100)))),
+                "{said:?}"
+            );
         }
         assert_eq!(count(&rig.wait(2_999), &group(0, KILL)), 0, "{is_cut}");
         assert_eq!(count(&rig.wait(1), &group(0, KILL)), 1, "3 s after SIGTERM, {is_cut}");

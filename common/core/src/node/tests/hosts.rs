@@ -78,7 +78,7 @@ fn a_launcher_that_forgets_where_they_meet_or_says_it_twice_is_refused() {
     let (mut rig, _) = ready();
     assert_eq!(rig.root(spawn(0..1, true))[0], protocol);
     let (mut rig, _) = ready();
-    assert_eq!(rig.root(rendezvous()), [NodeAction::OpenNamespace { here: false, number: 0, ranks: None }]);
+    assert_eq!(rig.root(rendezvous()), [NodeAction::Store(StoreAction::Open { here: false, number: 0, ranks: None })]);
     assert_eq!(rig.root(rendezvous())[0], protocol);
     assert_eq!(Rig::new().root(rendezvous())[0], protocol, "before Start");
     assert_eq!(Rig::new().root(ToNode::Finish)[0], protocol, "before Start");
@@ -98,16 +98,16 @@ fn job_ends_when_ranks_of_all_nodes_have_ended() {
 #[test]
 fn the_lease_counts_from_the_reading_that_the_launcher_repeats() {
     let (mut rig, actions) = ready();
-    assert!(actions.contains(&NodeAction::Lease(at(9_000))) && actions.contains(&sent(1_000, 0)));
+    assert!(actions.contains(&NodeAction::Lease(LeaseAction::Until(at(9_000)))) && actions.contains(&sent(1_000, 0)));
     // The launcher's clock shows 50,000 when it answers the first beat; we hear of it after 500 ms.
     rig.now = at(1_500);
     assert_eq!(rig.hear(beat(50_000, 1_000)), [sent(1_500, 50_000)], "no longer lease, but an answer at once");
     assert_eq!(rig.wait(1_000), [sent(2_500, 51_000)], "the launcher's clock goes on while its reading waits here");
     rig.now = at(2_600);
-    assert_eq!(rig.hear(beat(51_100, 2_500)), [NodeAction::Lease(at(10_500))]);
+    assert_eq!(rig.hear(beat(51_100, 2_500)), [NodeAction::Lease(LeaseAction::Until(at(10_500)))]);
     assert_eq!(rig.hear(beat(51_100, 2_000)), [], "an old reading shortens nothing");
     // A launcher from the future grants no more than from now.
-    assert_eq!(rig.hear(beat(51_100, 99_000)), [NodeAction::Lease(at(10_600))]);
+    assert_eq!(rig.hear(beat(51_100, 99_000)), [NodeAction::Lease(LeaseAction::Until(at(10_600)))]);
     rig.now = at(10_599);
     assert!(rig.wait(0).iter().all(|action| matches!(action, NodeAction::Beat(_))));
     assert_eq!(rig.wait(1), [SWEEP], "everything is killed, and nobody told");

@@ -15,7 +15,7 @@ fn probe(numbers: impl IntoIterator<Item = u32>) -> ToNode {
 }
 
 fn tries(number: u32) -> NodeAction {
-    NodeAction::Probe(place(number))
+    NodeAction::Probes(ProbeAction::Call(place(number)))
 }
 
 const BY: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 168, 0, 2));
@@ -82,7 +82,7 @@ fn its_ranks_use_the_interface_by_which_it_has_reached_where_they_meet() {
         let mut rig = told(false);
         rig.root(probe([1, 2]));
         rig.hear(reached(1));
-        assert_eq!(rig.root(rendezvous(addr))[0], NodeAction::EndProbes);
+        assert_eq!(rig.root(rendezvous(addr))[0], NodeAction::Probes(ProbeAction::End));
         let actions = rig.root(spawn(0..1, true));
         let [NodeAction::Spawn { exec, .. }] = &actions[..] else { panic!("{actions:?}") };
         for name in ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"] {
@@ -103,12 +103,12 @@ fn nothing_is_tried_and_nobody_let_in_once_all_meet_or_the_end_has_begun() {
     ];
     for end in ends {
         let mut rig = told(true);
-        assert!(end(&mut rig).contains(&NodeAction::EndProbes), "its probe listeners are closed");
+        assert!(end(&mut rig).contains(&NodeAction::Probes(ProbeAction::End)), "its probe listeners are closed");
         let mut rig = told(false);
-        assert!(!end(&mut rig).contains(&NodeAction::EndProbes), "there is nothing to close");
+        assert!(!end(&mut rig).contains(&NodeAction::Probes(ProbeAction::End)), "there is nothing to close");
         let mut rig = told(false);
         rig.root(probe([1, 2]));
-        assert!(end(&mut rig).contains(&NodeAction::EndProbes));
+        assert!(end(&mut rig).contains(&NodeAction::Probes(ProbeAction::End)));
         assert_eq!(rig.hear(reached(1)), []);
         assert_eq!(rig.hear(missed(2, 5)), []);
         assert_eq!(rig.root(probe([3])), []);

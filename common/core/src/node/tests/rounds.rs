@@ -14,7 +14,8 @@ use crate::id::{Round, SessionId};
 use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
 use crate::wire::round::{Enrolled, RoundDown, RoundMember, RoundRendezvous, RoundUp};
-use NodeAction::{EndSession, OpenNamespace, ReservePort, Serve, Tell, Unserve, UsePort};
+use NodeAction::{Sessions, Store, TcpStores};
+use SessionAction::{End, Send};
 
 const R0: Round = Round::new(0);
 const R1: Round = Round::new(1);
@@ -57,12 +58,16 @@ fn ready(round: Round, ranks: &[u32], port: u16) -> NodeAction {
     up(RoundUp::Ready { round, ranks: enroll(ranks), last: true, port, pinged: false })
 }
 
+fn reserve_port(listen: Option<&str>) -> NodeAction {
+    TcpStores(TcpStoreAction::ReservePort { listen: listen.map(OsBytes::from) })
+}
+
 fn fault(initial: u32, kind: FaultKind, text: &str) -> Fault {
     Fault { initial: r(initial), kind, text: text.into() }
 }
 
 fn notify(n: u32, heard: Heard) -> NodeAction {
-    Tell { session: s(n), heard: Box::new(heard) }
+    Sessions(Send { session: s(n), heard: Box::new(heard) })
 }
 
 fn round_member(initial: u32, rank: Option<u32>, active: Option<u32>) -> RoundMember {
@@ -136,7 +141,7 @@ fn interrupted(n: u32, round: Round) -> NodeAction {
 
 fn began(actions: &[NodeAction]) -> Vec<(u32, Begin)> {
     let begin = |action: &NodeAction| {
-        let Tell { session, heard } = action else { return None };
+        let Sessions(Send { session, heard }) = action else { return None };
         let Heard::Begin(begin) = &**heard else { panic!("{heard:?}") };
         Some((session.get(), begin.clone()))
     };
@@ -200,7 +205,9 @@ fn keys_are_a_ranks_own_and_not_what_many_ask_for() {
 #[test]
 fn refused_rank_gets_the_reason() {
     let refused = |actions: &[NodeAction], words: &str| {
-        let [Tell { session, heard }, EndSession { session: ended }] = actions else { panic!("{actions:?}") };
+        let [Sessions(Send { session, heard }), Sessions(End { session: ended })] = actions else {
+            panic!("{actions:?}")
+        };
         let Heard::Dismissed(Dismissal::Refused, text) = &**heard else { panic!("{heard:?}") };
         assert_eq!(session, ended);
         let text = String::from_utf8(text.to_vec()).unwrap();
@@ -242,7 +249,7 @@ fn a_round_begins_with_what_a_process_would_be_started_with() {
         RoundRendezvous { active_world_size: 2, fault: Some(fault(9, FaultKind::HostLost, "")), ..first_place(4) };
     let members = [round_member(0, Some(2), Some(1)), round_member(1, Some(3), None), round_member(2, None, None)];
     let actions = rig.begins(R0, place, &members);
-    let namespace = OpenNamespace { here: true, number: 1, ranks: Some([r(1)].into_iter().collect()) };
+    let namespace = Store(StoreAction::Open { here: true, number: 1, ranks: Some([r(1)].into_iter().collect()) });
     assert_eq!(actions.first(), Some(&namespace), "the space of those that work here, before they hear of it");
     let discarded = notify(2, Heard::Dismissed(Dismissal::Discarded, OsBytes::default()));
     assert_eq!(actions.last(), Some(&discarded));
@@ -287,7 +294,7 @@ fn a_fault_is_told_at_once_and_all_are_ready_together() {
     assert_eq!(rig.is_ready(1, R0), []);
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0), interrupted(2, R0)], "who is out already need not hear it");
     assert_eq!(rig.says(2, Said::Ready(R0, vec!["a".into(), "b".into()])), []);
-    assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: None }]);
+    assert_eq!(rig.is_ready(0, R0), [reserve_port(None)]);
     let actions = rig.hear(NodeEvent::PortReserved { port: 21000 });
     let ranks = Capped::chunks([enrolled(0, &[]), enrolled(1, &[]), enrolled(2, &["a", "b"])]).pop().unwrap();
     assert_eq!(actions, [up(RoundUp::Ready { round: R0, ranks, last: true, port: 21000, pinged: false })]);
@@ -304,8 +311,8 @@ fn the_next_round_meets_at_the_port_that_was_held_or_lets_go_of_it() {
         let place = RoundRendezvous { here, port, namespace: 2, ..first_place(2) };
         let members = [round_member(0, Some(1), Some(1)), round_member(1, Some(0), Some(0))];
         let actions = rig.begins(R1, place, &members);
-        let namespace = OpenNamespace { here, number: 2, ranks: Some([r(0), r(1)].into_iter().collect()) };
-        assert_eq!(actions[..2], [UsePort(here), namespace]);
+        let namespace = Store(StoreAction::Open { here, number: 2, ranks: Some([r(0), r(1)].into_iter().collect()) });
+        assert_eq!(actions[..2], [TcpStores(TcpStoreAction::UsePort(here)), namespace]);
         let begun = began(&actions[2..]);
         assert_eq!(var(&begun[0].1, "MASTER_PORT"), is(&port.to_string()));
         assert_eq!(var(&begun[0].1, "OMPI_COMM_WORLD_RANK"), is("1"));
@@ -322,10 +329,16 @@ fn the_store_of_a_round_is_where_the_round_meets() {
     let next = |here: bool, port: u16| RoundRendezvous { here, port, namespace: 2, ..first_place(1) };
     let mut rig = Rig::in_round_by(agent_store(), 1, "");
     rig.interrupt(R0);
-    assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: Some("127.0.0.1".into()) }]);
+    assert_eq!(rig.is_ready(0, R0), [reserve_port(Some("127.0.0.1"))]);
     rig.hear(NodeEvent::PortReserved { port: 21000 });
     let actions = rig.begins(R1, next(true, 21000), &[round_member(0, Some(0), Some(0))]);
-    let [UsePort(true), OpenNamespace { .. }, Serve { addr, port, .. }, Tell { .. }] = &actions[..] else {
+    let [
+        TcpStores(TcpStoreAction::UsePort(true)),
+        Store(StoreAction::Open { .. }),
+        TcpStores(TcpStoreAction::Open(TcpStorePlan { addr, port, .. })),
+        Sessions(Send { .. }),
+    ] = &actions[..]
+    else {
         panic!("{actions:?}")
     };
     assert_eq!((addr, *port), (&"127.0.0.1".into(), 21000));
@@ -334,7 +347,13 @@ fn the_store_of_a_round_is_where_the_round_meets() {
     rig.is_ready(0, R0);
     rig.hear(NodeEvent::PortReserved { port: 21000 });
     let actions = rig.begins(R1, next(false, 31000), &[round_member(0, Some(0), Some(0))]);
-    let [UsePort(false), OpenNamespace { here: false, .. }, Unserve, Tell { .. }] = &actions[..] else {
+    let [
+        TcpStores(TcpStoreAction::UsePort(false)),
+        Store(StoreAction::Open { here: false, .. }),
+        TcpStores(TcpStoreAction::Close),
+        Sessions(Send { .. }),
+    ] = &actions[..]
+    else {
         panic!("{actions:?}")
     };
 }
@@ -345,7 +364,7 @@ fn the_first_round_changes_nothing_of_where_ranks_meet() {
     let mut rig = Rig::running_by(Start { rendezvous: Some(rendezvous), ..start() }, 1);
     rig.registers(0, "");
     let actions = rig.begins(R0, first_place(1), &[round_member(0, Some(0), Some(0))]);
-    assert!(matches!(&actions[..], [OpenNamespace { .. }, Tell { .. }]), "{actions:?}");
+    assert!(matches!(&actions[..], [Store(StoreAction::Open { .. }), Sessions(Send { .. })]), "{actions:?}");
 }
 
 #[test]
@@ -358,7 +377,7 @@ fn exited_rank_is_not_waited_for_and_children_end() {
     rig.interrupt(R0);
     rig.is_ready(0, R0);
     let actions = rig.exited(1, by(KILL));
-    assert!(actions.contains(&ReservePort { listen: None }), "{actions:?}");
+    assert!(actions.contains(&reserve_port(None)), "{actions:?}");
     let actions = rig.exited(0, exit(1));
     assert_eq!(actions[1], group(0, KILL), "ready, and gone: {actions:?}");
     assert_eq!(rig.hear(NodeEvent::PortReserved { port: 5 }), [ready(R0, &[], 5)]);
@@ -380,7 +399,7 @@ fn the_end_of_a_session_waits_for_that_of_its_process() {
     let mut closed = Rig::in_round(2);
     let actions = rig.exited(1, by(KILL));
     assert!(!actions.iter().any(|action| matches!(action, NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { .. })))));
-    assert!(actions.contains(&ReservePort { listen: None }));
+    assert!(actions.contains(&reserve_port(None)));
     closed.hear(NodeEvent::SessionLost { session: s(1) });
     assert_eq!(closed.node.poll_timeout(), Some(closed.now + Span::from_secs(2)));
     let actions = closed.wait(2000);
@@ -390,7 +409,7 @@ fn the_end_of_a_session_waits_for_that_of_its_process() {
     assert_eq!((fault.initial, fault.kind), (r(1), FaultKind::Ended(Status::Lost)));
     assert_eq!(ended, [group(1, Signal::CONT), group(1, TERM)], "the others go on without it");
     closed.interrupt(R0);
-    assert_eq!(closed.is_ready(0, R0), [ReservePort { listen: None }]);
+    assert_eq!(closed.is_ready(0, R0), [reserve_port(None)]);
 }
 
 #[test]
@@ -404,7 +423,7 @@ fn leaving_rank_is_reported_and_continues() {
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0)]);
     let actions = rig.exited(1, exit(3));
     assert!(!actions.contains(&group(1, KILL)), "what it does now is its own matter: {actions:?}");
-    assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: None }]);
+    assert_eq!(rig.is_ready(0, R0), [reserve_port(None)]);
 }
 
 #[test]
@@ -427,7 +446,7 @@ fn returned_ranks_run_again_after_a_fault() {
     rig.says(1, Said::Fault(R0, "x".into()));
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0), interrupted(1, R0)]);
     rig.is_ready(1, R0);
-    assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: None }]);
+    assert_eq!(rig.is_ready(0, R0), [reserve_port(None)]);
 }
 
 #[test]
@@ -472,7 +491,7 @@ fn hook_variables_fit_into_a_message() {
     assert_eq!(all, wanted);
     let mut late = Rig::running(1);
     let actions = late.registers(0, &alloc::format!("keys=1 key.0={}", "x".repeat(4097)));
-    assert!(matches!(&actions[..], [.., EndSession { .. }]), "{actions:?}");
+    assert!(matches!(&actions[..], [.., Sessions(End { .. })]), "{actions:?}");
 }
 
 #[test]
@@ -518,7 +537,7 @@ fn the_end_of_the_job_goes_before_rounds() {
     (0..2).for_each(|n| drop(rig.is_ready(n, R0)));
     rig.hear(NodeEvent::PortReserved { port: 9 });
     let end = rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(500) });
-    assert!(end.contains(&UsePort(false)), "{end:?}");
+    assert!(end.contains(&TcpStores(TcpStoreAction::UsePort(false))), "{end:?}");
     assert_eq!(rig.begins(R1, first_place(2), &[round_member(0, Some(0), Some(0))]), []);
     assert_eq!(rig.wait(400_000), [], "who is to end has the grace for it");
 }
@@ -563,31 +582,4 @@ pub(super) fn another(proc: u32, rank: u32) -> ToNode {
         world_rank: crate::wire::to_node::WorldRank::sole(r(rank), LocalRank::new(rank)),
     };
     ToNode::Spawn { procs: Capped::chunks([delta]).pop().unwrap(), last: true, local_size: 2 }
-}
-
-#[test]
-fn a_process_that_has_ended_may_be_followed_by_another_that_joins() {
-    let mut rig = Rig::in_round(2);
-    rig.exited(1, by(KILL));
-    assert_eq!(rig.root(another(300, 1)), [], "the one before is looked at");
-    let actions = rig.examined(1, Facts::default());
-    let [NodeAction::ToRoot(ToRoot::Postmortem { .. }), Reap { .. }, NodeAction::Spawn { proc, .. }] = &actions[..]
-    else {
-        panic!("{actions:?}")
-    };
-    assert_eq!(*proc, p(300));
-    rig.spawned(300);
-    rig.hear(NodeEvent::SessionLost { session: s(1) });
-    let begun = NodeEvent::SessionBegun { session: s(9), rank: Some(r(1)), terms: Vec::new() };
-    let ranks = Capped::chunks([Enrolled { proc: p(300), ..enrolled(1, &[]) }]).pop().unwrap();
-    assert_eq!(rig.hear(begun), [up(RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() })], "at once");
-    assert_eq!(rig.interrupt(R0), [interrupted(0, R0)], "it is in no round yet");
-    assert_eq!(rig.is_ready(0, R0), [ReservePort { listen: None }]);
-    assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[0], 9)]);
-    let place = RoundRendezvous { namespace: 2, port: 9, ..first_place(2) };
-    let actions = rig.begins(R1, place, &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), Some(1))]);
-    let begun: Vec<u32> = began(&actions).iter().map(|(session, _)| *session).collect();
-    assert_eq!(begun, [0, 9]);
-    let said = says_exit(&rig, 300, exit(1));
-    assert_eq!(rig.exited(300, exit(1))[..2], [said, group(300, KILL)]);
 }

@@ -35,7 +35,12 @@ fn begun(start: Start) -> (Rig, Vec<NodeAction>) {
 }
 
 fn serve(port: u16) -> NodeAction {
-    NodeAction::Serve { addr: "10.0.0.1".into(), port, guard: Default::default(), ranks: start().local_size }
+    NodeAction::TcpStores(TcpStoreAction::Open(TcpStorePlan {
+        addr: "10.0.0.1".into(),
+        port,
+        guard: Default::default(),
+        ranks: start().local_size,
+    }))
 }
 
 fn place(actions: &[NodeAction], is: impl Fn(&NodeAction) -> bool) -> Option<usize> {

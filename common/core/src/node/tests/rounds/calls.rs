@@ -69,7 +69,11 @@ fn processes_register_again_behind_a_call_that_is_done() {
     let ranks = enroll(&[0, 1]);
     let joined = RoundUp::Joined { call: 1, ranks, terms: "soft_timeout=9s\n".into() };
     assert_eq!(rig.hear(begun(11, 1)), [up(joined)]);
-    assert_eq!(rig.interrupt(R0), [ReservePort { listen: None }], "nobody has to leave anything");
+    assert_eq!(
+        rig.interrupt(R0),
+        [NodeAction::TcpStores(TcpStoreAction::ReservePort { listen: None })],
+        "nobody has to leave anything"
+    );
     assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[], 9)]);
     let place = RoundRendezvous { first: R1, port: 9, namespace: 2, ..first_place(2) };
     let actions = rig.begins(R1, place, &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), Some(1))]);

@@ -37,7 +37,11 @@ fn words(action: &NodeAction) -> Option<String> {
     if let NodeAction::Mark { proc, line } = action {
         return Some(format!("{proc}: {}", String::from_utf8_lossy(line)));
     }
-    if let Tell { session, .. } = action { Some(format!("{session} is told")) } else { None }
+    if let NodeAction::Sessions(SessionAction::Send { session, .. }) = action {
+        Some(format!("{session} is told"))
+    } else {
+        None
+    }
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn spawns(actions: &[NodeAction]) -> bool {
 fn respawn_starts_when_devices_are_free() {
     let (mut rig, actions) = follows();
     assert!(!spawns(&actions));
-    let awaits = |action: &NodeAction| matches!(action, NodeAction::AwaitDevices { proc, .. } if *proc == p(1));
+    let awaits = |action: &NodeAction| matches!(action, NodeAction::Devices(DeviceAction::AwaitRelease { proc, .. }) if *proc == p(1));
     assert_eq!(actions.iter().filter(|action| awaits(action)).count(), 1, "{actions:?}");
     assert!(!spawns(&rig.interrupt(R0)), "whatever happens meanwhile");
     assert!(spawns(&rig.hear(NodeEvent::DevicesReleased { proc: p(1), taken: OsBytes::default() })));
@@ -240,7 +240,34 @@ fn exited_rank_may_be_respawned_after_a_call() {
     rig.hear(NodeEvent::SessionLost { session: s(1) });
     let joined = rig.hear(begun);
     assert!(
-        !joined.iter().any(|action| matches!(action, Tell { .. })),
+        !joined.iter().any(|action| matches!(action, NodeAction::Sessions(SessionAction::Send { .. }))),
         "it has missed one, and is in the next: {joined:?}"
     );
+}
+
+#[test]
+fn a_process_that_has_ended_may_be_followed_by_another_that_joins() {
+    let mut rig = Rig::in_round(2);
+    rig.exited(1, by(KILL));
+    assert_eq!(rig.root(another(300, 1)), [], "the one before is looked at");
+    let actions = rig.examined(1, Facts::default());
+    let [NodeAction::ToRoot(ToRoot::Postmortem { .. }), Reap { .. }, NodeAction::Spawn { proc, .. }] = &actions[..]
+    else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(*proc, p(300));
+    rig.spawned(300);
+    rig.hear(NodeEvent::SessionLost { session: s(1) });
+    let begun = NodeEvent::SessionBegun { session: s(9), rank: Some(r(1)), terms: Vec::new() };
+    let ranks = Capped::chunks([Enrolled { proc: p(300), ..enrolled(1, &[]) }]).pop().unwrap();
+    assert_eq!(rig.hear(begun), [up(RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() })], "at once");
+    assert_eq!(rig.interrupt(R0), [interrupted(0, R0)], "it is in no round yet");
+    assert_eq!(rig.is_ready(0, R0), [reserve_port(None)]);
+    assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[0], 9)]);
+    let place = RoundRendezvous { namespace: 2, port: 9, ..first_place(2) };
+    let actions = rig.begins(R1, place, &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), Some(1))]);
+    let begun: Vec<u32> = began(&actions).iter().map(|(session, _)| *session).collect();
+    assert_eq!(begun, [0, 9]);
+    let said = says_exit(&rig, 300, exit(1));
+    assert_eq!(rig.exited(300, exit(1))[..2], [said, group(300, KILL)]);
 }

@@ -40,7 +40,10 @@ fn hanging_rank_is_reported_and_then_ended() {
     assert_eq!(rig.is_ready(0, R0), []);
     assert_eq!(rig.wait(5000), [group(1, CONT), group(1, KILL)]);
     let actions = rig.exited(1, by(KILL));
-    assert!(actions.contains(&ReservePort { listen: None }), "nobody goes on before it is gone: {actions:?}");
+    assert!(
+        actions.contains(&NodeAction::TcpStores(TcpStoreAction::ReservePort { listen: None })),
+        "nobody goes on before it is gone: {actions:?}"
+    );
     let pinged = RoundUp::Ready { round: R0, ranks: enroll(&[0]), last: true, port: 9, pinged: true };
     assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [up(pinged)]);
 }
@@ -53,7 +56,10 @@ fn a_rank_that_the_kernel_cannot_end_does_not_hold_up_the_round() {
     rig.is_ready(0, R0);
     assert!(rig.wait(90_000).contains(&group(1, TERM)));
     assert_eq!(rig.wait(5000), [group(1, CONT), group(1, KILL)]);
-    assert_eq!(rig.wait(10_000), [up(RoundUp::Stuck { proc: p(1) }), ReservePort { listen: None }]);
+    assert_eq!(
+        rig.wait(10_000),
+        [up(RoundUp::Stuck { proc: p(1) }), NodeAction::TcpStores(TcpStoreAction::ReservePort { listen: None })]
+    );
     assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[0], 9)]);
     let place = RoundRendezvous { port: 9, namespace: 2, ..first_place(1) };
     rig.begins(R1, place, &[round_member(0, Some(0), Some(0))]);
@@ -76,7 +82,7 @@ fn ready_rank_of_planned_round_waits_for_running_ones() {
         assert!(actions.contains(&group(1, TERM)) && !actions.contains(&group(0, TERM)), "{actions:?}");
         assert!(rig.wait(5000).contains(&group(1, KILL)));
         let actions = rig.exited(1, by(KILL));
-        assert!(actions.contains(&ReservePort { listen: None }), "{actions:?}");
+        assert!(actions.contains(&NodeAction::TcpStores(TcpStoreAction::ReservePort { listen: None })), "{actions:?}");
     }
 }
 
