@@ -23,6 +23,7 @@ mod assign;
 mod bad_input;
 mod binding;
 mod colour;
+mod crowd;
 mod diagnostics;
 mod elsewhere;
 mod events;

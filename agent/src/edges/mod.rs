@@ -1,5 +1,6 @@
 //! The edges of the node machine: its contact with the kernel. Nothing in `perform` waits or fails: outcomes are events.
 
+mod busy;
 mod check;
 mod client_socket;
 mod convert;
@@ -26,6 +27,7 @@ mod renew;
 mod sandbox;
 mod session_kills;
 mod sessions;
+mod socket_searches;
 mod stdin;
 mod store;
 mod sweep;
@@ -40,6 +42,7 @@ use crate::AgentSetup;
 use crate::clock::now;
 use crate::edges::part::{Base, Parts};
 use crate::edges::watch::Source;
+use busy::Busy;
 use link::{Link, last_word, refusal};
 use part::Part as _;
 use rank_table::Ranks;
@@ -118,6 +121,7 @@ impl Edges {
             sandbox: sandbox::Held::default(),
             files: files::Files::default(),
             proc_searches: proc_searches::ProcSearches::default(),
+            socket_searches: socket_searches::SocketSearches::default(),
             logs: logs::Logs::default(),
             memory: memory::MemoryWatch::default(),
             temp_files: setup.temp_files,
@@ -204,7 +208,9 @@ impl Edges {
         renew::finish(&mut self.base);
         self.poll_recv(cx);
         self.poll_streams(cx);
+        let busy = Busy::with(|| "parts".to_owned());
         self.parts.poll(&mut self.base, cx);
+        drop(busy);
         if let Parts { mpi: Some(mpi), store, .. } = &mut self.parts {
             mpi.ask(store.as_mut(), &mut self.base);
         }
@@ -300,6 +306,7 @@ impl Edges {
     /// Does what the machine asks for. Nothing here waits.
     pub(crate) fn perform(&mut self, action: NodeAction) {
         tracing::trace!(?action, "perform");
+        let _busy = Busy::with(|| busy::name(&action));
         let Self { base, parts, .. } = self;
         match action {
             NodeAction::Sessions(action) => parts.sessions.perform(base, action),

@@ -18,6 +18,7 @@ use super::{rank_table, store};
 use crate::clock::now;
 use crate::edges::live_set::LiveSet;
 use crate::edges::part::{Base, Part};
+use crate::edges::socket_searches::Owner;
 use crate::edges::store::Store;
 use crate::edges::watch::Source;
 use connection::Connection;
@@ -135,7 +136,7 @@ impl Part for MpiListener {
 
     fn poll(&mut self, base: &mut Base, cx: &mut Context<'_>) {
         self.serve(base, cx);
-        self.settle();
+        self.settle(base);
         self.serve_early(&base.ranks);
         for world in self.worlds.values_mut() {
             world.machine.handle_timeout(now());
@@ -322,9 +323,9 @@ impl MpiListener {
     }
 
     /// Lets in those of which it is known by now that they are of the job.
-    fn settle(&mut self) {
+    fn settle(&mut self, base: &mut Base) {
         let Some(authorizer) = &mut self.authorizer else { return };
-        let settled = authorizer.settle(now);
+        let settled = authorizer.settle(Owner::Mpi, base);
         let pending =
             settled.into_iter().filter_map(|(asker, peer)| self.queue.settled(asker.number()?, peer)).collect();
         self.admit(pending);

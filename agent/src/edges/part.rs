@@ -17,6 +17,7 @@ use super::rank_table::Ranks;
 use super::sandbox::Held;
 use super::session_kills::SessionKills;
 use super::sessions::Sessions;
+use super::socket_searches::SocketSearches;
 use super::stdin::Stdin;
 use super::store::Store;
 use super::tcpstores::TcpStores;
@@ -172,6 +173,7 @@ pub(super) struct Base {
     pub(super) sandbox: Held,
     pub(super) files: Files,
     pub(super) proc_searches: ProcSearches,
+    pub(super) socket_searches: SocketSearches,
     pub(super) logs: Logs,
     pub(super) memory: MemoryWatch,
     pub(super) temp_files: TempFiles,

@@ -12,8 +12,8 @@ use super::client_socket::{WRITABLE, client_of};
 use crate::clock::now;
 use crate::edges::live_set::LiveSet;
 pub(super) use accept_queue::{AcceptQueue, PendingConnection};
-pub(super) use authorizer::Asker;
 pub(super) use authorizer::Authorizer;
+pub(super) use authorizer::{Asker, Look, Looked};
 use rlaunch_core::id::{ClientId, NodeId};
 use rlaunch_core::listener::tcpstore::{Action, Broken, MAX_UNREAD, Peer, TcpStore};
 use rlaunch_core::master_store::Guard as Whom;
@@ -258,9 +258,9 @@ impl TcpStoreListener {
     }
 
     /// Lets in or closes those of which it is known by now whose they are; answers for other hosts.
-    pub(super) fn settle(&mut self, authorizer: &mut Authorizer) -> Vec<(NodeId, Comer, Option<Peer>)> {
+    pub(super) fn settle(&mut self, known: Vec<(Asker, Option<Peer>)>) -> Vec<(NodeId, Comer, Option<Peer>)> {
         let (mut pending, mut asked) = (Vec::new(), Vec::new());
-        for (asker, peer) in authorizer.settle(now) {
+        for (asker, peer) in known {
             match asker {
                 Asker::Queue(number) => pending.extend(self.queue.settled(number, peer)),
                 Asker::Host(node, comer) => asked.push((node, comer, peer)),
@@ -300,16 +300,5 @@ impl TcpStoreListener {
         let (to, guard) = (End::from(self.queue.own()), self.queue.whom());
         let questions = self.queue.questions().into_iter().map(|comers| Question { asker, to, comers, guard });
         news.questions.extend(questions);
-    }
-}
-
-impl Authorizer {
-    /// Answers for other hosts, where this one holds no store.
-    pub(super) fn settle_for_hosts(&mut self) -> Vec<(NodeId, Comer, Option<Peer>)> {
-        let of_host = |(asker, peer)| match asker {
-            Asker::Host(node, comer) => Some((node, comer, peer)),
-            Asker::Queue(_) => None,
-        };
-        self.settle(now).into_iter().filter_map(of_host).collect()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::next_port::NextPort;
 use super::part::{Base, Part};
+use super::socket_searches::Owner;
 use super::tcpstore_listener::{Asker, Authorizer, News, SILENT, SilentConnections, TcpStoreListener, address, most};
 use super::{rank_table, sandbox};
 use crate::clock::now;
@@ -69,14 +70,18 @@ impl Part for TcpStores {
 
     fn poll(&mut self, base: &mut Base, cx: &mut Context<'_>) {
         let mut news = News::default();
-        for (listener, authorizer) in self.all() {
+        for (owner, listener, authorizer) in self.all() {
             listener.serve(authorizer, cx);
-            news.hosts.extend(listener.settle(authorizer));
+            news.hosts.extend(listener.settle(authorizer.settle(owner, base)));
             listener.report(base.node, &mut news);
         }
         // Connections may be asked about when this host holds no store.
-        if self.listener.is_none() {
-            news.hosts.extend(self.authorizer.iter_mut().flat_map(Authorizer::settle_for_hosts));
+        if let (None, Some(authorizer)) = (&self.listener, &mut self.authorizer) {
+            let of_host = |(asker, peer)| match asker {
+                Asker::Host(node, comer) => Some((node, comer, peer)),
+                Asker::Queue(_) => None,
+            };
+            news.hosts.extend(authorizer.settle(Owner::TcpStore, base).into_iter().filter_map(of_host));
         }
         let News { events, questions, hosts } = news;
         base.events.extend(events);
@@ -190,12 +195,16 @@ impl TcpStores {
 
     /// Passes on the answer of another host.
     pub(super) fn answered(&mut self, answer: &Answer) {
-        self.all().for_each(|(listener, authorizer)| listener.answered(answer, authorizer));
+        self.all().for_each(|(_, listener, authorizer)| listener.answered(answer, authorizer));
     }
 
-    fn all(&mut self) -> impl Iterator<Item = (&mut TcpStoreListener, &mut Authorizer)> {
+    fn all(&mut self) -> impl Iterator<Item = (Owner, &mut TcpStoreListener, &mut Authorizer)> {
         let first = self.listener.as_mut().zip(self.authorizer.as_mut());
-        let others = self.worlds.values_mut().map(|Served { listener, authorizer }| (listener, authorizer));
+        let first = first.map(|(listener, authorizer)| (Owner::TcpStore, listener, authorizer));
+        let others = self.worlds.iter_mut().map(|(world, served)| {
+            let Served { listener, authorizer } = served;
+            (Owner::World(*world), listener, authorizer)
+        });
         first.into_iter().chain(others)
     }
 

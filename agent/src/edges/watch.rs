@@ -44,10 +44,12 @@ pub(super) enum Source {
     Logs,
     /// The bell of the `proc` thread.
     ProcSearches,
+    /// The bell of the `sockets` thread.
+    SocketSearches,
 }
 
 impl Source {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Spawn,
         Self::Signals,
         Self::Guardian,
@@ -58,6 +60,7 @@ impl Source {
         Self::Files,
         Self::Logs,
         Self::ProcSearches,
+        Self::SocketSearches,
     ];
 
     const fn token(self) -> u64 {
@@ -192,6 +195,7 @@ fn one(edges: &mut Edges, token: u64) {
         }
         Source::Files => check::settle(base),
         Source::ProcSearches => base.proc_searches.settle(),
+        Source::SocketSearches => base.socket_searches.settle(),
         Source::Logs => logs::settle(base),
         Source::InitGone => init_gone(base),
         Source::InitEnded => {

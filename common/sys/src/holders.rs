@@ -52,30 +52,34 @@ struct Member {
 pub struct Holders {
     /// The processes by their last connection, the latest first.
     known: VecDeque<Member>,
-    /// All that have, while they live.
+}
+
+/// A socket that a look through all processes has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The process that has connected.
+    pub process: Process,
+    /// The descriptor of the socket there.
+    fd: i32,
+}
+
+/// Looks through all processes. On a host with many of them one look takes a large part of a second.
+#[derive(Debug, Default)]
+pub struct Finder {
+    /// Processes whose sockets were found, while they live.
     met: BTreeSet<i32>,
 }
 
-impl Holders {
+impl Finder {
     /// Finds the process below `above` that holds each of these sockets: one look through all processes.
-    pub fn find(&mut self, above: i32, inodes: &[u32]) -> Vec<Option<Process>> {
-        let mut found: Vec<Option<Process>> = vec![None; inodes.len()];
+    pub fn find(&mut self, above: i32, inodes: &[u32]) -> Vec<Option<Found>> {
+        let mut found: Vec<Option<Found>> = vec![None; inodes.len()];
         let wanted: BTreeMap<u32, usize> = inodes.iter().copied().zip(0..).collect();
         self.look(above, &wanted, &mut found);
         found
     }
 
-    /// Looks at the processes that connected last, a few descriptors after the last one.
-    pub fn guess(&mut self, inode: u32) -> Option<Process> {
-        let at = self.known.iter_mut().position(|member| member.holds(inode))?;
-        if at > 0 {
-            let member = self.known.remove(at)?;
-            self.known.push_front(member);
-        }
-        self.known.front().map(|member| member.process)
-    }
-
-    fn look(&mut self, above: i32, wanted: &BTreeMap<u32, usize>, found: &mut [Option<Process>]) {
+    fn look(&mut self, above: i32, wanted: &BTreeMap<u32, usize>, found: &mut [Option<Found>]) {
         // Descriptors of others cannot be read, and are none of ours.
         let own = nix::unistd::geteuid().as_raw();
         let mut left = wanted.len();
@@ -99,12 +103,34 @@ impl Holders {
                 let Some((process, lineage)) = &member else { break };
                 let process = forked_from(lineage, fd, inode).and_then(Process::now).unwrap_or(*process);
                 if let Some(slot @ None) = found.get_mut(*at) {
-                    *slot = Some(process);
+                    *slot = Some(Found { process, fd });
                     left = left.saturating_sub(1);
-                    self.remember(process, fd);
+                    self.met.insert(process.pid);
                 }
             }
         }
+    }
+
+    /// All processes, in the order in which they are looked at. A job's are younger than the one above them, mostly, and many meet once,
+    /// in the order in which they were started: so who has not been met yet comes first, the oldest of them before the others.
+    fn in_turn(&mut self, above: i32) -> Vec<i32> {
+        let mut pids: Vec<i32> = numbers("/proc").collect();
+        pids.sort_unstable();
+        self.met.retain(|pid| pids.binary_search(pid).is_ok());
+        pids.sort_by_key(|pid| (self.met.contains(pid), *pid <= above));
+        pids
+    }
+}
+
+impl Holders {
+    /// Looks at the processes that connected last, a few descriptors after the last one.
+    pub fn guess(&mut self, inode: u32) -> Option<Process> {
+        let at = self.known.iter_mut().position(|member| member.holds(inode))?;
+        if at > 0 {
+            let member = self.known.remove(at)?;
+            self.known.push_front(member);
+        }
+        self.known.front().map(|member| member.process)
     }
 
     /// Sockets that known processes hold after the last one that was found, by inode. Used when many connections came together: one
@@ -124,22 +150,12 @@ impl Holders {
         held
     }
 
-    /// All processes, in the order in which they are looked at. A job's are younger than the one above them, mostly, and many meet once,
-    /// in the order in which they were started: so who has not been met yet comes first, the oldest of them before the others.
-    fn in_turn(&mut self, above: i32) -> Vec<i32> {
-        let mut pids: Vec<i32> = numbers("/proc").collect();
-        pids.sort_unstable();
-        self.met.retain(|pid| pids.binary_search(pid).is_ok());
-        pids.sort_by_key(|pid| (self.met.contains(pid), *pid <= above));
-        pids
-    }
-
-    fn remember(&mut self, process: Process, fd: i32) {
+    /// Remembers where a socket was found: the next one of the process is near.
+    pub fn remember(&mut self, Found { process, fd }: Found) {
         if let Some(member) = self.known.front_mut().filter(|member| member.process == process) {
             member.fd = fd;
             return;
         }
-        self.met.insert(process.pid);
         self.known.retain(|member| member.process != process);
         let Ok(dir) = fs::File::open(format!("/proc/{}/fd", process.pid)) else { return };
         // The number may have become another's just now.
@@ -300,6 +316,13 @@ fn field(pid: i32, number: usize) -> Option<u64> {
 mod tests {
     #![allow(clippy::disallowed_methods, reason = "processes that hold something, not ranks")]
     use super::*;
+
+    /// A look of which all is remembered.
+    fn find(holders: &mut Holders, above: i32, inodes: &[u32]) -> Vec<Option<Process>> {
+        let found = Finder::default().find(above, inodes);
+        found.iter().flatten().for_each(|found| holders.remember(*found));
+        found.into_iter().map(|found| Some(found?.process)).collect()
+    }
     use nix::fcntl::{FcntlArg, fcntl};
     use std::net::TcpListener;
     use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -330,12 +353,12 @@ mod tests {
         let above = nix::unistd::getppid().as_raw();
         let (held, inodes) = sockets(500, 20);
         let mut holders = Holders::default();
-        let found = holders.find(above, &inodes);
+        let found = find(&mut holders, above, &inodes);
         assert!(found.iter().all(|process| process.is_some_and(|process| process.pid == own)), "{found:?}");
         assert_eq!(holders.guess(inodes[19]), found[19], "who is known is not looked for again");
-        assert_eq!(Holders::default().find(own, &inodes), vec![None; 20], "nobody is below itself");
+        assert_eq!(find(&mut Holders::default(), own, &inodes), vec![None; 20], "nobody is below itself");
         drop(held);
-        assert_eq!(holders.find(above, &inodes), vec![None; 20], "nobody holds them any more");
+        assert_eq!(find(&mut holders, above, &inodes), vec![None; 20], "nobody holds them any more");
     }
 
     #[test]
@@ -344,7 +367,7 @@ mod tests {
         let above = nix::unistd::getppid().as_raw();
         let (_held, inodes) = sockets(600, 3);
         let mut holders = Holders::default();
-        let process = holders.find(above, &inodes[..1])[0];
+        let process = find(&mut holders, above, &inodes[..1])[0];
         assert_eq!(holders.guess(inodes[1]), process);
         assert_eq!(holders.guess(inodes[2]), process);
         assert_eq!(holders.guess(u32::MAX), None);
@@ -356,7 +379,7 @@ mod tests {
         let above = nix::unistd::getppid().as_raw();
         let (_held, inodes) = sockets(650, 12);
         let mut holders = Holders::default();
-        let process = holders.find(above, &inodes[..1])[0].unwrap();
+        let process = find(&mut holders, above, &inodes[..1])[0].unwrap();
         let recent = holders.recent();
         assert!(inodes.iter().all(|inode| recent.get(inode) == Some(&process)), "{recent:?}");
         assert_eq!(holders.guess(inodes[11]), Some(process), "the next socket is after the last");
@@ -400,7 +423,7 @@ mod tests {
         // A child of another test has the socket too until its program begins.
         let look = || {
             let mut holders = Holders::default();
-            let found = holders.find(own, &inodes)[0].unwrap();
+            let found = find(&mut holders, own, &inodes)[0].unwrap();
             (found.pid.unsigned_abs() == child.id()).then_some((holders, found))
         };
         let (mut holders, found) = core::iter::repeat_with(look).find_map(|seen| seen).unwrap();
@@ -425,11 +448,11 @@ mod tests {
         let shell = i32::try_from(child.id()).unwrap();
         let grandchild = || numbers("/proc").find(|pid| field(*pid, 4) == Some(u64::from(child.id())));
         let grandchild = core::iter::repeat_with(grandchild).find_map(|found| found).unwrap();
-        let mut holders = Holders::default();
+        let mut finder = Finder::default();
         // The shell was met before, and comes last.
-        holders.met.insert(shell);
-        assert!(holders.in_turn(own).last() == Some(&shell) && socket_at(grandchild, 0) == Some(inodes[0]));
-        assert_eq!(holders.find(own, &inodes)[0].unwrap().pid, shell);
+        finder.met.insert(shell);
+        assert!(finder.in_turn(own).last() == Some(&shell) && socket_at(grandchild, 0) == Some(inodes[0]));
+        assert_eq!(finder.find(own, &inodes)[0].unwrap().process.pid, shell);
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(grandchild), nix::sys::signal::Signal::SIGKILL).unwrap();
         child.wait().unwrap();
     }
@@ -450,17 +473,21 @@ mod tests {
         let pids: Vec<_> = children.iter().map(Child::id).collect();
         // A child of another test has them too until its program begins.
         let look = || {
-            let mut holders = Holders::default();
-            let found = holders.find(own, &inodes);
-            let is_theirs = found.iter().map(|process| process.unwrap().pid.unsigned_abs()).eq(pids.iter().copied());
-            is_theirs.then_some((holders, found))
+            let mut finder = Finder::default();
+            let found = finder.find(own, &inodes);
+            let found: Vec<Found> = found.into_iter().map(Option::unwrap).collect();
+            let is_theirs = found.iter().map(|found| found.process.pid.unsigned_abs()).eq(pids.iter().copied());
+            is_theirs.then_some((finder, found))
         };
-        let (mut holders, found) = core::iter::repeat_with(look).find_map(|seen| seen).unwrap();
+        let (mut finder, found) = core::iter::repeat_with(look).find_map(|seen| seen).unwrap();
+        let mut holders = Holders::default();
+        found.iter().for_each(|found| holders.remember(*found));
         // They are looked at after all others now.
-        let turns = holders.in_turn(own);
+        let turns = finder.in_turn(own);
         let last = turns.iter().rev().take(children.len()).map(|pid| pid.unsigned_abs());
         assert_eq!(last.collect::<BTreeSet<_>>(), pids.into_iter().collect());
-        let known = inodes.iter().zip(&found).filter(|(inode, process)| holders.guess(**inode) == **process);
+        let known =
+            inodes.iter().zip(&found).filter(|(inode, process)| holders.guess(**inode) == Some(process.process));
         assert_eq!((known.count(), holders.known.len()), (KNOWN, KNOWN));
         for child in &mut children {
             child.kill().unwrap();

@@ -1,16 +1,19 @@
 //! The authorization for a store whose protocol has none: processes of the job may use it, as the kernel shows them.
 //!
 //! The owner of a connection's socket the kernel tells in microseconds; which process holds it takes a look through /proc. Any connection
-//! can cause such a look, strangers of the same user too. So one look serves all that wait, and all looks together take a fifth of a
-//! processor at most.
+//! can cause such a look, strangers of the same user too. So one look serves all that wait, all looks together take a fifth of a processor at
+//! most, and a thread makes them.
 
 use crate::clock::now;
+use crate::edges::part::Base;
+use crate::edges::socket_searches::Owner;
+use crate::edges::watch::Source;
 use rlaunch_core::id::NodeId;
 use rlaunch_core::listener::tcpstore::Peer;
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::peer_identity::Comer;
 use rlaunch_sys::facts::host;
-use rlaunch_sys::holders::{self, Holders, Process};
+use rlaunch_sys::holders::{self, Finder, Found, Holders, Process};
 use rlaunch_sys::namespaces;
 use rlaunch_sys::sock_diag::SockDiag;
 use std::collections::BTreeMap;
@@ -37,11 +40,19 @@ pub(in crate::edges) enum Asker {
     Host(NodeId, Comer),
 }
 
+/// A socket of this host whose process is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::edges) struct Unknown {
+    pub(in crate::edges) inode: u32,
+    /// Its user, if it is not the user of the ranks: a rank of root's may run as any user, but hardly any does.
+    other: Option<u32>,
+}
+
 /// The subject of a look.
 #[derive(Clone, Copy, Debug)]
 enum Sought {
     /// A socket.
-    Inode(u32),
+    Socket(Unknown),
     /// A socket of another network namespace, by its ends: its own, and the other.
     Ends(SocketAddr, SocketAddr),
 }
@@ -75,8 +86,60 @@ pub(in crate::edges) struct Authorizer {
     /// The user of the ranks; root can be any user.
     user: u32,
     open: Vec<Inquiry>,
+    /// The subjects of the look that is under way.
+    under_way: Vec<Inquiry>,
     settled: Vec<(Asker, Option<Peer>)>,
     budget: Budget,
+}
+
+/// A look through all processes, for the thread that makes it.
+#[derive(Debug)]
+pub(in crate::edges) struct Look {
+    above: i32,
+    sought: Vec<Sought>,
+}
+
+/// The results of a look, and the time that it took.
+#[derive(Debug)]
+pub(in crate::edges) struct Looked(Vec<Seen>, Span);
+
+#[derive(Clone, Copy, Debug)]
+enum Seen {
+    Holder(Found),
+    Nobody,
+    /// No process of its user is of the job.
+    Stranger,
+}
+
+impl Look {
+    /// Looks once for all.
+    pub(in crate::edges) fn perform(self, finder: &mut Finder) -> Looked {
+        let (began, Self { above, sought }) = (now(), self);
+        let ends = |sought: &Sought| match sought {
+            Sought::Ends(own, other) => Some((*own, *other)),
+            Sought::Socket(_) => None,
+        };
+        let outside: Vec<(SocketAddr, SocketAddr)> = sought.iter().filter_map(ends).collect();
+        let inside = if outside.is_empty() { Vec::new() } else { namespaces::inodes(above, &outside) };
+        let mut inside = inside.into_iter();
+        // Other users are excluded in less time than it takes to find a socket. Twice, because a process that is being forked is found with
+        // its parent or after it.
+        let is_stranger =
+            |other: Option<u32>| other.is_some_and(|user| !(0..2).any(|_| holders::is_any_below(above, user)));
+        let inode = |sought: &Sought| match sought {
+            Sought::Socket(Unknown { other, .. }) if is_stranger(*other) => Err(Seen::Stranger),
+            Sought::Socket(Unknown { inode, .. }) => Ok(*inode),
+            Sought::Ends(..) => inside.next().flatten().ok_or(Seen::Nobody),
+        };
+        let inodes: Vec<Result<u32, Seen>> = sought.iter().map(inode).collect();
+        let known: Vec<u32> = inodes.iter().filter_map(|inode| inode.ok()).collect();
+        let mut found = finder.find(above, &known).into_iter();
+        let seen = |inode: Result<u32, Seen>| match inode {
+            Ok(_) => found.next().flatten().map_or(Seen::Nobody, Seen::Holder),
+            Err(seen) => seen,
+        };
+        Looked(inodes.into_iter().map(seen).collect(), now().since(began))
+    }
 }
 
 impl Authorizer {
@@ -90,6 +153,7 @@ impl Authorizer {
             above: i32::try_from(std::process::id()).unwrap_or(0),
             user: host::user().0,
             open: Vec::new(),
+            under_way: Vec::new(),
             settled: Vec::new(),
             budget: Budget { credit: SAVED.nanos(), at: now, next: now },
         })
@@ -101,8 +165,8 @@ impl Authorizer {
     }
 
     /// Which process of the job has made the connection from this address of this host to `own`: known at once where it has connected
-    /// before. `Err`: it is not known yet, and the inode of its socket is; `Ok(None)`: none has, or it has closed it already.
-    pub(in crate::edges) fn judge(&mut self, own: SocketAddr, from: SocketAddr) -> Result<Option<Peer>, u32> {
+    /// before. `Err`: it is not known yet; `Ok(None)`: none has, or it has closed it already.
+    pub(in crate::edges) fn judge(&mut self, own: SocketAddr, from: SocketAddr) -> Result<Option<Peer>, Unknown> {
         // An owner that cannot be found is refused.
         let owner = self.diag.owner(from, own).unwrap_or_else(|error| {
             tracing::warn!(%error, "the kernel does not tell whose a connection is");
@@ -116,18 +180,7 @@ impl Authorizer {
         if let Some(process) = known {
             return Ok(Some(peer(process)));
         }
-        // A rank of root's may run as any user, but hardly any does: other users are excluded in less time than it takes to find a
-        // socket. Twice, because a process that is being forked is found with its parent or after it.
-        let began = now();
-        if owner.uid != self.user && self.budget.allows(began) {
-            let is_known = (0..2).any(|_| holders::is_any_below(self.above, owner.uid));
-            let ended = now();
-            self.budget.spent(ended.since(began), ended);
-            if !is_known {
-                return Ok(None);
-            }
-        }
-        Err(owner.inode)
+        Err(Unknown { inode: owner.inode, other: Some(owner.uid).filter(|user| *user != self.user) })
     }
 
     /// The user of the other end of a connection of this host.
@@ -137,8 +190,8 @@ impl Authorizer {
     }
 
     /// A socket whose holder is to be looked for.
-    pub(in crate::edges) fn look_for(&mut self, asker: Asker, inode: u32) {
-        self.inquire(asker, Sought::Inode(inode));
+    pub(in crate::edges) fn look_for(&mut self, asker: Asker, socket: Unknown) {
+        self.inquire(asker, Sought::Socket(socket));
     }
 
     /// A connection that comes from no address of any host: from a network namespace of the job's, or from a stranger.
@@ -159,46 +212,44 @@ impl Authorizer {
         self.settled.push((asker, peer));
     }
 
-    /// Looks, as far as it may, and says what is known now.
-    pub(in crate::edges) fn settle(&mut self, now: impl Fn() -> Mono) -> Vec<(Asker, Option<Peer>)> {
-        while !self.open.is_empty() && self.budget.allows(now()) {
-            let began = now();
-            self.look();
-            self.budget.spent(now().since(began), now());
+    /// Says what is known now, and has the thread look for the rest, as far as it may.
+    pub(in crate::edges) fn settle(&mut self, owner: Owner, base: &mut Base) -> Vec<(Asker, Option<Peer>)> {
+        let Base { socket_searches, watch, .. } = base;
+        self.end_look(socket_searches.take(owner));
+        if let Some(look) = self.begin_look(now()) {
+            socket_searches.submit(owner, look, |bell| watch.add(bell, Source::SocketSearches));
+            // Without a thread the answer is there.
+            self.end_look(socket_searches.take(owner));
         }
         std::mem::take(&mut self.settled)
     }
 
     /// When it may look again, if something is to be looked for.
     pub(in crate::edges) fn deadline(&self) -> Option<Mono> {
-        (!self.open.is_empty()).then_some(self.budget.next)
+        (!self.open.is_empty() && self.under_way.is_empty()).then_some(self.budget.next)
     }
 
-    /// Looks once for all.
-    fn look(&mut self) {
-        let ends = |inquiry: &Inquiry| match inquiry.sought {
-            Sought::Ends(own, other) => Some((own, other)),
-            Sought::Inode(_) => None,
-        };
-        let outside: Vec<(SocketAddr, SocketAddr)> = self.open.iter().filter_map(ends).collect();
-        let mut inside = match outside.as_slice() {
-            [] => Vec::new(),
-            ends => namespaces::inodes(self.above, ends),
+    /// The next look: one at a time.
+    fn begin_look(&mut self, now: Mono) -> Option<Look> {
+        if self.open.is_empty() || !self.under_way.is_empty() || !self.budget.allows(now) {
+            return None;
         }
-        .into_iter();
-        let mut inode = |inquiry: &Inquiry| match inquiry.sought {
-            Sought::Inode(inode) => Some(inode),
-            Sought::Ends(..) => inside.next().flatten(),
-        };
-        let inodes: Vec<Option<u32>> = self.open.iter().map(&mut inode).collect();
-        let known: Vec<u32> = inodes.iter().copied().flatten().collect();
-        let mut holders = self.holders.find(self.above, &known).into_iter();
-        for (mut inquiry, inode) in std::mem::take(&mut self.open).into_iter().zip(inodes) {
+        self.under_way = std::mem::take(&mut self.open);
+        Some(Look { above: self.above, sought: self.under_way.iter().map(|inquiry| inquiry.sought).collect() })
+    }
+
+    fn end_look(&mut self, looked: Option<Looked>) {
+        let Some(Looked(seen, took)) = looked else { return };
+        self.budget.spent(took, now());
+        for (mut inquiry, seen) in std::mem::take(&mut self.under_way).into_iter().zip(seen) {
             inquiry.looks += 1;
-            match inode.and_then(|_| holders.next().flatten()) {
-                Some(process) => self.settled.push((inquiry.asker, Some(peer(process)))),
-                None if inquiry.looks >= LOOKS => self.settled.push((inquiry.asker, None)),
-                None => self.open.push(inquiry),
+            match seen {
+                Seen::Holder(found) => {
+                    self.holders.remember(found);
+                    self.settled.push((inquiry.asker, Some(peer(found.process))));
+                }
+                Seen::Nobody if inquiry.looks < LOOKS => self.open.push(inquiry),
+                Seen::Nobody | Seen::Stranger => self.settled.push((inquiry.asker, None)),
             }
         }
     }
@@ -241,6 +292,7 @@ fn peer(process: Process) -> Peer {
 mod tests {
     #![allow(clippy::disallowed_methods, reason = "a process of another user, not a rank")]
     use super::*;
+    use crate::edges::testing;
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::fs::fchown;
     use std::os::unix::process::CommandExt as _;
@@ -265,14 +317,22 @@ mod tests {
             let mut authorizer = Authorizer { user, ..Authorizer::new(now()).unwrap() };
             authorizer.judge(to, client.local_addr().unwrap())
         };
-        assert_eq!(judge(0), Ok(None));
+        assert_eq!(judge(other + 1), Ok(None), "ranks of a user who is not root are his");
+        let socket = judge(0).unwrap_err();
+        assert!(socket.inode > 0 && socket.other == Some(other).filter(|user| *user != 0), "{socket:?}");
+        let look = || {
+            let above = i32::try_from(std::process::id()).unwrap();
+            let sought = vec![Sought::Socket(Unknown { other: Some(other), ..socket })];
+            let Looked(seen, _) = Look { above, sought }.perform(&mut Finder::default());
+            seen[0]
+        };
+        assert!(matches!(look(), Seen::Stranger));
         // It ends with us, whatever comes.
         let mut rank = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).uid(other).spawn().unwrap();
-        assert!(judge(0).is_err_and(|inode| inode > 0), "it may be the rank's");
-        assert_eq!(judge(other + 1), Ok(None), "ranks of a user who is not root are his");
+        assert!(!matches!(look(), Seen::Stranger), "it may be the rank's");
         drop(rank.stdin.take());
         rank.wait().unwrap();
-        assert_eq!(judge(0), Ok(None));
+        assert!(matches!(look(), Seen::Stranger));
     }
 
     #[test]
@@ -298,21 +358,25 @@ mod tests {
 
     #[test]
     fn connection_without_owner_is_settled_after_some_looks() {
+        let _runtime = testing::enter();
+        let (mut edges, _far) = testing::edges();
         let mut authorizer = Authorizer::new(now()).unwrap();
-        authorizer.look_for(Asker::Queue(1), u32::MAX);
+        let nobodys = |inode| Unknown { inode, other: None };
+        authorizer.look_for(Asker::Queue(1), nobodys(u32::MAX));
         authorizer.look_inside(Asker::Queue(2), "10.9.9.9:1".parse().unwrap(), "10.9.9.1:2".parse().unwrap());
         authorizer.notify(Asker::Queue(3), Some(Peer(5)));
         let mut settled = Vec::new();
-        while authorizer.deadline().is_some() {
-            settled.extend(authorizer.settle(now));
+        while settled.len() < 3 {
+            settled.extend(authorizer.settle(Owner::Mpi, &mut edges.base));
+            edges.base.socket_searches.settle();
         }
         assert_eq!(settled, [(Asker::Queue(3), Some(Peer(5))), (Asker::Queue(1), None), (Asker::Queue(2), None)]);
         authorizer.open.extend((0..MOST_WAITING).map(|_| Inquiry {
             asker: Asker::Queue(4),
-            sought: Sought::Inode(0),
+            sought: Sought::Socket(nobodys(0)),
             looks: 0,
         }));
-        authorizer.look_for(Asker::Queue(5), 0);
+        authorizer.look_for(Asker::Queue(5), nobodys(0));
         assert_eq!(authorizer.settled, [(Asker::Queue(5), None)], "they are bounded");
     }
 }
