@@ -219,20 +219,25 @@ impl Edges {
         let measured = self.base.proc_searches.take_measured();
         self.base.events.extend(measured.map(|cpu| NodeEvent::RanksMeasured { cpu }));
         sweep::poll(self, now());
-        if self.base.memory.poll(now()) {
-            self.base.events.shrink_to_fit();
-            rlaunch_sys::memory::give_back();
-        }
+        let trims = self.base.memory.poll(now());
         self.base.poll_flush(cx);
         if self.parts.store.as_ref().is_some_and(|store| store.has_more(&self.base.link)) {
             cx.waker().wake_by_ref();
         }
         self.stirred = !self.base.events.is_empty();
         if self.stirred || self.finished().is_some() {
+            // Not yet.
+            trims.then(|| self.base.memory.give_back());
             return Poll::Ready(());
         }
         let deadline = earliest_of(self.deadlines(deadline));
-        deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())))
+        let polled = deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())));
+        if trims {
+            // Last: code that runs after this is mapped again.
+            self.base.events.shrink_to_fit();
+            rlaunch_sys::memory::give_back();
+        }
+        polled
     }
 
     /// Input and output of the ranks.

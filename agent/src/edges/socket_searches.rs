@@ -22,6 +22,9 @@ pub(super) enum Owner {
     Mpi,
 }
 
+/// Most results that wait: more than there are worlds with a store at a time.
+const MOST: usize = 1024;
+
 /// The way to the thread and back.
 #[derive(Default)]
 pub(super) struct SocketSearches {
@@ -49,14 +52,42 @@ impl SocketSearches {
         }
     }
 
-    /// Takes in what the thread has found. A result that its owner has not taken by then is of a closed world.
+    /// Takes in what the thread has found. Results for worlds that are closed by now stay until there are too many.
     pub(super) fn settle(&mut self) {
-        self.looked = self.port.iter().flat_map(Port::take_answers).collect();
+        self.looked.extend(self.port.iter().flat_map(Port::take_answers));
+        let old = self.looked.len().saturating_sub(MOST);
+        self.looked.drain(..old);
     }
 
     /// The result, once.
     pub(super) fn take(&mut self, owner: Owner) -> Option<Looked> {
         let at = self.looked.iter().position(|(of, _)| *of == owner)?;
-        Some(self.looked.swap_remove(at).1)
+        Some(self.looked.remove(at).1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::now;
+    use crate::edges::tcpstore_listener::{Asker, Authorizer};
+    use crate::edges::testing;
+
+    /// The bell may ring twice before an owner has its turn.
+    #[test]
+    fn results_of_two_owners_wait_for_both() {
+        let _runtime = testing::enter();
+        let (mut edges, _far) = testing::edges();
+        let owners = [Owner::TcpStore, Owner::Mpi];
+        let mut authorizers = owners.map(|_| Authorizer::new(now()).unwrap());
+        for (owner, authorizer) in owners.into_iter().zip(&mut authorizers) {
+            authorizer.look_inside(Asker::Queue(1), "10.9.9.9:1".parse().unwrap(), "10.9.9.1:2".parse().unwrap());
+            assert_eq!(authorizer.settle(owner, &mut edges.base), []);
+        }
+        while edges.base.socket_searches.looked.len() < owners.len() {
+            std::thread::yield_now();
+            edges.base.socket_searches.settle();
+        }
+        assert!(owners.into_iter().all(|owner| edges.base.socket_searches.take(owner).is_some()));
     }
 }

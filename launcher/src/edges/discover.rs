@@ -2,8 +2,11 @@
 
 use super::hook_runner::watched;
 use super::now;
-use rlaunch_core::discover::{DiscoverAction, DiscoverEvent, DiscoverFault, Discovery, MOST};
-use rlaunch_core::hostlist::Entry;
+use super::part::{Outcome, Part};
+use rlaunch_core::discover::{DiscoverAction, DiscoverEvent, Discovery, MOST};
+use rlaunch_core::events::JobNews;
+use rlaunch_core::job::JobEvent;
+use rlaunch_core::job::slices::SliceNews;
 use rlaunch_core::machine::Machine as _;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::signal::Signal;
@@ -27,14 +30,6 @@ const CHUNK: usize = 16 << 10;
 /// The command, if there is one.
 pub(super) struct Discover {
     asked: Option<Box<Asked>>,
-}
-
-/// The outcome of a run.
-pub(super) enum Found {
-    /// The hosts of a good list.
-    Hosts(Vec<Entry>),
-    /// A list that cannot be used.
-    Fault(DiscoverFault),
 }
 
 struct Asked {
@@ -76,13 +71,28 @@ impl Discover {
             })),
         })
     }
+}
 
-    pub(super) fn deadline(&self) -> Option<Mono> {
+impl Part for Discover {
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outcome) {
+        let Some(asked) = &mut self.asked else { return };
+        asked.machine.handle_timeout(now());
+        loop {
+            out.events.extend(asked.perform());
+            let Some(event) = asked.running.as_mut().and_then(|running| running.poll(cx)) else { return };
+            if matches!(event, DiscoverEvent::Ended(..)) {
+                asked.running = None;
+            }
+            asked.machine.handle(now(), event);
+        }
+    }
+
+    fn deadline(&self) -> Option<Mono> {
         self.asked.as_ref()?.machine.poll_timeout()
     }
 
-    /// The job ends: no other list is wanted.
-    pub(super) fn stop(&mut self) {
+    /// No other list is wanted.
+    fn stop(&mut self) {
         if let Some(asked) = &mut self.asked {
             asked.machine.handle(now(), DiscoverEvent::Stop);
             let _nothing = asked.perform();
@@ -92,25 +102,10 @@ impl Discover {
             }
         }
     }
-
-    /// Does all that can be done now. Returns what was found.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Vec<Found> {
-        let mut found = Vec::new();
-        let Some(asked) = &mut self.asked else { return found };
-        asked.machine.handle_timeout(now());
-        loop {
-            found.extend(asked.perform());
-            let Some(event) = asked.running.as_mut().and_then(|running| running.poll(cx)) else { return found };
-            if matches!(event, DiscoverEvent::Ended(..)) {
-                asked.running = None;
-            }
-            asked.machine.handle(now(), event);
-        }
-    }
 }
 
 impl Asked {
-    fn perform(&mut self) -> Vec<Found> {
+    fn perform(&mut self) -> Vec<JobEvent> {
         let mut found = Vec::new();
         while let Some(action) = self.machine.poll_action() {
             match action {
@@ -128,8 +123,10 @@ impl Asked {
                     }
                 }
                 DiscoverAction::Leave => self.running = None,
-                DiscoverAction::Hosts(hosts) => found.push(Found::Hosts(hosts)),
-                DiscoverAction::Fault(fault) => found.push(Found::Fault(fault)),
+                DiscoverAction::Hosts(hosts) => found.push(JobEvent::Discovered(hosts)),
+                DiscoverAction::Fault(fault) => {
+                    found.push(JobEvent::Found(JobNews::Slices(SliceNews::DiscoverFailed { why: fault })));
+                }
             }
         }
         found

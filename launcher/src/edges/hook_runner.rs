@@ -4,6 +4,7 @@
 //! not wait for a command to be started either.
 
 use super::now;
+use super::part::{Outcome, Part};
 use crate::view::hook_messages as words;
 use rlaunch_core::env::of_command;
 use rlaunch_core::events::Record;
@@ -74,66 +75,59 @@ impl Hooks {
         Ok(Self { asked: Some(Box::new(Asked { machine, origin: *origin, ssh_reaper, running: None })) })
     }
 
-    /// Something of the job's log.
-    pub(super) fn heard(&mut self, record: &Record) {
-        if let Some(asked) = self.asked.as_mut().filter(|_| concerns(&record.what)) {
-            asked.machine.handle(now(), HookEvent::Heard(Box::new(record.clone())));
-        }
-    }
-
-    pub(super) fn place(&mut self, placement: &Arc<Placement>) {
-        if let Some(asked) = &mut self.asked {
-            asked.machine.place(Arc::clone(placement));
-        }
-    }
-
-    /// A host has become known.
-    pub(super) fn know(&mut self, node: NodeId, name: &str) {
-        if let Some(asked) = &mut self.asked {
-            asked.machine.know(node, name);
-        }
-    }
-
-    /// A signal, after the job's end.
-    pub(super) fn signal(&mut self) {
-        if let Some(asked) = &mut self.asked {
-            asked.machine.handle(now(), HookEvent::Signal);
-        }
-    }
-
-    /// Whether the job is over and nothing has to be waited for.
-    pub(super) fn is_over(&self) -> bool {
-        self.asked.as_ref().is_none_or(|asked| asked.machine.is_over())
-    }
-
     /// Lets go of what they needed.
     pub(super) fn dismiss(&mut self) {
         if let Some(mut ssh_reaper) = self.asked.as_mut().and_then(|asked| asked.ssh_reaper.take()) {
             ssh_reaper.dismiss();
         }
     }
+}
 
-    pub(super) fn deadline(&self) -> Option<Mono> {
+impl Part for Hooks {
+    fn hear(&mut self, record: &Record) {
+        if let Some(asked) = self.asked.as_mut().filter(|_| concerns(&record.what)) {
+            asked.machine.handle(now(), HookEvent::Heard(Box::new(record.clone())));
+        }
+    }
+
+    fn place(&mut self, placement: &Arc<Placement>) {
+        if let Some(asked) = &mut self.asked {
+            asked.machine.place(Arc::clone(placement));
+        }
+    }
+
+    fn know(&mut self, node: NodeId, name: &str) {
+        if let Some(asked) = &mut self.asked {
+            asked.machine.know(node, name);
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outcome) {
+        let Some(asked) = &mut self.asked else { return };
+        let said = &mut out.lines;
+        asked.machine.handle_timeout(now());
+        loop {
+            while let Some(action) = asked.machine.poll_action() {
+                asked.perform(action, said);
+            }
+            let Some(status) = asked.running.as_mut().and_then(|running| running.poll(cx, said)) else { return };
+            asked.running = None;
+            asked.machine.handle(now(), HookEvent::Ended(status));
+        }
+    }
+
+    fn deadline(&self) -> Option<Mono> {
         self.asked.as_ref()?.machine.poll_timeout()
     }
 
-    /// Does all that can be done now; returns the lines to print.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> String {
-        let mut said = String::new();
+    fn signal(&mut self) {
         if let Some(asked) = &mut self.asked {
-            asked.machine.handle_timeout(now());
-            loop {
-                while let Some(action) = asked.machine.poll_action() {
-                    asked.perform(action, &mut said);
-                }
-                let Some(status) = asked.running.as_mut().and_then(|running| running.poll(cx, &mut said)) else {
-                    break;
-                };
-                asked.running = None;
-                asked.machine.handle(now(), HookEvent::Ended(status));
-            }
+            asked.machine.handle(now(), HookEvent::Signal);
         }
-        said
+    }
+
+    fn is_over(&self) -> bool {
+        self.asked.as_ref().is_none_or(|asked| asked.machine.is_over())
     }
 }
 

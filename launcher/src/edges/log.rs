@@ -4,6 +4,7 @@
 //! log says how many, where they would have been. The closing report knows nothing of this: it is folded from the records themselves.
 
 use super::ledger::Ledger;
+use super::part::{Outcome, Part};
 use super::sink::Sink;
 use crate::cli::Events;
 use crate::directory::NoFiles;
@@ -15,6 +16,7 @@ use rlaunch_sys::doorbell::Doorbell;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
+use std::task::Context;
 
 /// Bytes that may wait for the reader.
 const ROOM: usize = 4 << 20;
@@ -39,7 +41,7 @@ impl Log {
     }
 
     /// Takes a record, or leaves it out. Nothing is left out where nothing waits, however long it is; and never the last.
-    pub(super) fn push(&mut self, record: &Record) {
+    fn push(&mut self, record: &Record) {
         let text = line(record);
         let (waiting, last) = (self.sink.waiting(), matches!(record.what, What::JobEnd { .. }));
         let room = if self.lost == 0 { ROOM } else { ROOM_AGAIN };
@@ -63,24 +65,31 @@ impl Log {
         self.sink.say(text.into());
     }
 
-    /// Writes what was taken, or hands it to the thread.
-    pub(super) fn flush(&mut self) {
-        self.sink.flush();
-    }
-
     pub(super) fn is_idle(&self) -> bool {
         self.sink.is_idle()
     }
 
-    /// Time at which to flush again.
-    pub(super) const fn deadline(&self) -> Option<Mono> {
-        self.sink.deadline()
-    }
-
     /// errno, once, if it cannot be written. A reader that left has what it wanted.
-    pub(super) fn failure(&mut self) -> Option<i32> {
+    fn failure(&mut self) -> Option<i32> {
         let errno = self.sink.failed()?;
         (!std::mem::replace(&mut self.told, true) && errno != EPIPE).then_some(errno)
+    }
+}
+
+impl Part for Log {
+    fn hear(&mut self, record: &Record) {
+        self.push(record);
+    }
+
+    /// Writes what was taken, or hands it to the thread. Says once that it cannot be written.
+    fn poll(&mut self, _cx: &mut Context<'_>, out: &mut Outcome) {
+        self.sink.flush();
+        out.lines.extend(self.failure().map(crate::view::notices::log_failed));
+    }
+
+    /// Time at which to flush again.
+    fn deadline(&self) -> Option<Mono> {
+        self.sink.deadline()
     }
 }
 
@@ -137,11 +146,11 @@ mod tests {
         let mut log = Log::to(writer.into(), &Doorbell::new().unwrap());
         for n in 0..COUNT {
             log.push(&facts(n));
-            log.flush();
+            log.sink.flush();
             assert!(log.sink.waiting() <= ROOM, "{}", log.sink.waiting());
         }
         log.push(&end(COUNT.into()));
-        log.flush();
+        log.sink.flush();
         let lines: Vec<serde_json::Value> = {
             let mut lines = Vec::new();
             for line in BufReader::new(&reader).lines() {
@@ -167,7 +176,7 @@ mod tests {
         let mut n = 0;
         while log.lost < 100 {
             log.push(&facts(n));
-            log.flush();
+            log.sink.flush();
             n += 1;
         }
         let taken = n - 100;
@@ -180,7 +189,7 @@ mod tests {
             std::thread::yield_now();
         }
         (n + 1..n + 20).for_each(|n| log.push(&facts(n)));
-        log.flush();
+        log.sink.flush();
         let next: Vec<String> = reader.take(20).map(Result::unwrap).collect();
         assert!(next[0].contains("\"ev\":\"log.lost\",\"records\":101}"), "{}", next[0]);
         assert!(next[1..].iter().all(|line| line.contains("rank.facts")));

@@ -8,6 +8,7 @@ mod ledger;
 mod log;
 mod nodes;
 mod output;
+mod part;
 mod parting;
 mod peer_directory;
 pub(crate) mod pool;
@@ -29,16 +30,16 @@ use input::Input;
 use log::Log;
 use nodes::Nodes;
 use output::Output;
+use part::{Outcome, Part as _, Parts};
 use parting::{Parting, Push};
 use pool::Warner;
 use remote::Remote;
 use rlaunch_core::bootstrap::Target;
 use rlaunch_core::ended;
-use rlaunch_core::events::{JobNews, Record};
+use rlaunch_core::events::Record;
 use rlaunch_core::exit::Ending;
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::NodeId;
-use rlaunch_core::job::slices::SliceNews;
 use rlaunch_core::job::{CloseReason, JobAction, JobEvent};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::place::{Node, Placement};
@@ -87,7 +88,6 @@ pub(crate) struct Edges {
     bell: AsyncFd<Doorbell>,
     output: Output,
     input: Input,
-    log: Option<Log>,
     /// Lines on stderr for records.
     log_view: LogView,
     /// The sender of the last signal.
@@ -103,12 +103,9 @@ pub(crate) struct Edges {
     trim_at: Option<Mono>,
     /// How far the launch is, where that is shown.
     progress: Option<Progress>,
-    /// Commands at restarts and at the end.
-    hooks: hook_runner::Hooks,
-    discover: discover::Discover,
+    parts: Parts,
     /// How discovered hosts are reached.
     reach: Reach,
-    pool: pool::Pool,
 }
 
 impl Edges {
@@ -150,7 +147,6 @@ impl Edges {
             input: Input::new(job.settings.output.stdin, &job.placement, bell.clone()),
             bell: rlaunch_net::ready::readable(bell).context("cannot watch the job")?,
             output,
-            log,
             log_view,
             by: By::Sender,
             names,
@@ -160,10 +156,13 @@ impl Edges {
             parting: None,
             trim_at: None,
             progress,
-            hooks: hooks.context("cannot start what ends the commands of --on-restart and --on-exit")?,
-            discover: discover.context("cannot start what ends the command of --discover")?,
+            parts: Parts {
+                log,
+                hooks: hooks.context("cannot start what ends the commands of --on-restart and --on-exit")?,
+                discover: discover.context("cannot start what ends the command of --discover")?,
+                pool: pool::Pool::new(setup.pool).context("cannot watch the pool")?,
+            },
             reach: setup.plan.reach.clone(),
-            pool: pool::Pool::new(setup.pool).context("cannot watch the pool")?,
         })
     }
 
@@ -174,10 +173,9 @@ impl Edges {
 
     /// How rlaunch ends, once its own last words are written.
     pub(crate) fn finished(&mut self) -> Option<Ending> {
-        self.settle_log();
-        let (ending, until) = self.finish.filter(|_| self.hooks.is_over())?;
-        self.hooks.dismiss();
-        let is_written = self.output.is_idle() && self.log.as_ref().is_none_or(Log::is_idle);
+        let (ending, until) = self.finish.filter(|_| self.parts.is_over())?;
+        self.parts.hooks.dismiss();
+        let is_written = self.output.is_idle() && self.parts.log.as_ref().is_none_or(Log::is_idle);
         let is_alone = !self.nodes.has_carriers() || self.parting.as_ref().is_none_or(|parting| parting.is_over(now()));
         ((is_written || now() >= until) && is_alone).then(|| {
             self.nodes.dismiss();
@@ -204,7 +202,6 @@ impl Edges {
         let ready = self.nodes.begin(cx);
         self.poll_signals(cx);
         self.poll_bell(cx);
-        self.events.extend(self.pool.poll(cx).filter(|_| self.finish.is_none()));
         ready.into_iter().for_each(|node| self.poll_recv(node));
         self.poll_keepers(cx);
         self.settle_progress();
@@ -215,31 +212,31 @@ impl Edges {
         if self.store.has_more(&mut self.nodes) {
             cx.waker().wake_by_ref();
         }
-        self.poll_hooks(cx);
-        self.poll_discover(cx);
+        self.poll_parts(cx);
         self.push_carriers();
         if !self.events.is_empty() || self.finished().is_some() {
             return Poll::Ready(());
         }
-        if self.trim_at.is_some_and(|at| at <= now()) {
-            self.trim_at = None;
+        let trims = self.trim_at.take_if(|at| *at <= now()).is_some();
+        let deadline = earliest_of(self.deadlines(deadline));
+        let polled = deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())));
+        if trims {
+            // Last: code that runs after this is mapped again.
             rlaunch_sys::memory::give_back();
         }
-        let deadline = earliest_of(self.deadlines(deadline));
-        deadline.map_or(Poll::Pending, |at| self.alarm.poll(cx, at.since(now())))
+        polled
     }
 
     /// All that an edge waits for, and `deadline`, the machine's.
-    fn deadlines(&self, deadline: Option<Mono>) -> [Option<Mono>; 10] {
+    fn deadlines(&self, deadline: Option<Mono>) -> [Option<Mono>; 9] {
         [
             deadline,
-            self.finish.filter(|_| self.hooks.is_over()).map(|(_, until)| until),
+            self.finish.filter(|_| self.parts.is_over()).map(|(_, until)| until),
             self.parting.as_ref().filter(|_| self.nodes.has_carriers()).map(Parting::deadline),
-            self.hooks.deadline(),
-            self.discover.deadline(),
+            self.parts.deadline(),
             self.trim_at,
             self.progress.as_ref().and_then(Progress::deadline),
-            self.written_again(),
+            self.output.deadline(),
             self.nodes.deadline(),
             self.store.deadline(),
         ]
@@ -258,7 +255,7 @@ impl Edges {
                 Some((number, typed)) => {
                     self.by = if typed { By::Key } else { By::Sender };
                     if self.finish.is_some() {
-                        self.hooks.signal();
+                        self.parts.signal();
                     }
                     self.events.extend(Signal::new(number).map(JobEvent::Signal));
                 }
@@ -268,25 +265,17 @@ impl Edges {
     }
 
     /// Behind all that is on its way to the hosts.
-    fn poll_hooks(&mut self, cx: &mut Context<'_>) {
-        let waited = !self.hooks.is_over();
-        let said = self.hooks.poll(cx);
-        if !said.is_empty() {
-            self.say(said);
+    fn poll_parts(&mut self, cx: &mut Context<'_>) {
+        let waited = !self.parts.is_over();
+        let mut out = Outcome::default();
+        self.parts.poll(cx, &mut out);
+        self.events.extend(out.events);
+        if !out.lines.is_empty() {
+            self.say(out.lines);
             self.settle_output();
         }
-        if let Some((_, until)) = self.finish.as_mut().filter(|_| waited && self.hooks.is_over()) {
+        if let Some((_, until)) = self.finish.as_mut().filter(|_| waited && self.parts.is_over()) {
             *until = now() + self.output.patience();
-        }
-    }
-
-    /// Takes in the lists of `--discover`.
-    fn poll_discover(&mut self, cx: &mut Context<'_>) {
-        for found in self.discover.poll(cx) {
-            self.events.push_back(match found {
-                discover::Found::Hosts(hosts) => JobEvent::Discovered(hosts),
-                discover::Found::Fault(why) => JobEvent::Found(JobNews::Slices(SliceNews::DiscoverFailed { why })),
-            });
         }
     }
 
@@ -302,7 +291,7 @@ impl Edges {
             names.resize(node.index() + 1, String::new());
         }
         names.get_mut(node.index()).into_iter().for_each(|name| name.clone_from(&host.name));
-        self.hooks.know(node, &host.name);
+        self.parts.know(node, &host.name);
         self.log_view.know(node, &host.name);
     }
 
@@ -405,9 +394,6 @@ impl Edges {
 
     /// Writes what has come, takes in what the writers have done, and grants credit for it.
     fn settle_output(&mut self) {
-        if let Some(log) = &mut self.log {
-            log.flush();
-        }
         for (node, up_to) in self.output.settle(&mut self.events) {
             let granted = self.nodes.grant(node, up_to);
             self.unless(granted, node);
@@ -415,18 +401,6 @@ impl Edges {
         while let Some((node, broken)) = self.output.take_broken() {
             let told = self.nodes.broken(node, broken);
             self.unless(told, node);
-        }
-    }
-
-    /// Time at which output or the event log has to be written again.
-    fn written_again(&self) -> Option<Mono> {
-        earliest_of([self.output.deadline(), self.log.as_ref().and_then(Log::deadline)])
-    }
-
-    /// Tells once that the event log cannot be written.
-    fn settle_log(&mut self) {
-        if let Some(errno) = self.log.as_mut().and_then(Log::failure) {
-            self.say(crate::view::notices::log_failed(errno));
         }
     }
 
@@ -459,9 +433,7 @@ impl Edges {
             self.say(text);
         }
         self.progress.iter_mut().for_each(|progress| progress.record(&record.what, now()));
-        self.hooks.heard(record);
-        self.pool.hear(&record.what);
-        self.log.iter_mut().for_each(|log| log.push(record));
+        self.parts.hear(record);
     }
 
     /// Does what the machine asks for.
@@ -492,7 +464,7 @@ impl Edges {
             JobAction::Place(placement) => {
                 self.input.place(&placement);
                 self.store.place(&placement);
-                self.hooks.place(&placement);
+                self.parts.place(&placement);
                 self.output.place(placement);
             }
             JobAction::Home { node, namespace } => self.store.begin(node, namespace),
@@ -505,7 +477,7 @@ impl Edges {
             JobAction::DrainOutput => self.output.drain(),
             JobAction::AbandonOutput => self.output.abandon(),
             JobAction::Finish(ending) => {
-                self.discover.stop();
+                self.parts.stop();
                 self.finish = Some((ending, now() + self.output.patience()));
                 self.parting = Some(Parting::new(now(), self.nodes.carrier_patience()));
             }

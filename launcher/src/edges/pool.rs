@@ -1,6 +1,7 @@
 //! The connection to the pool of a job: warnings about hosts go there, and its end is the end of the pool.
 
-use rlaunch_core::events::{JobNews, What};
+use super::part::{Outcome, Part};
+use rlaunch_core::events::{JobNews, Record, What};
 use rlaunch_core::id::NodeId;
 use rlaunch_core::job::JobEvent;
 use rlaunch_core::wire::frozen::pool::PoolRequest;
@@ -67,12 +68,21 @@ impl Pool {
     pub(super) fn new(warner: Option<Warner>) -> io::Result<Self> {
         warner.map(rlaunch_net::ready::readable).transpose().map(Self)
     }
+}
+
+impl Part for Pool {
+    /// The pool hears of warnings.
+    fn hear(&mut self, record: &Record) {
+        if let (Some(warner), What::News(JobNews::HostWarned { node, .. })) = (&self.0, &record.what) {
+            warner.get_ref().warn(*node);
+        }
+    }
 
     /// The news that the pool has ended, once. A job whose hosts have connections of its own loses nothing.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Option<JobEvent> {
-        let live = self.0.as_ref()?;
+    fn poll(&mut self, cx: &mut Context<'_>, out: &mut Outcome) {
+        let Some(live) = &self.0 else { return };
         let ended = loop {
-            let Poll::Ready(Ok(mut guard)) = live.poll_read_ready(cx) else { return None };
+            let Poll::Ready(Ok(mut guard)) = live.poll_read_ready(cx) else { return };
             match guard.get_inner().ended() {
                 Some(pool) => break pool.into(),
                 None => guard.clear_ready(),
@@ -80,13 +90,10 @@ impl Pool {
         };
         let has_connections = live.get_ref().has_connections();
         self.0 = None;
-        has_connections.then_some(JobEvent::Found(JobNews::PoolLost { pool: ended }))
+        out.events.extend(has_connections.then_some(JobEvent::Found(JobNews::PoolLost { pool: ended })));
     }
 
-    /// The pool hears of warnings.
-    pub(super) fn hear(&self, what: &What) {
-        if let (Some(warner), What::News(JobNews::HostWarned { node, .. })) = (&self.0, what) {
-            warner.get_ref().warn(*node);
-        }
+    fn stop(&mut self) {
+        self.0 = None;
     }
 }
