@@ -4,11 +4,12 @@ use crate::place;
 use crate::plan::Plan;
 
 /// Starts so many processes that do nothing, then a program, and ends with it. They are all of its PID namespace.
-const CROWD: &str = "import os, signal, subprocess, sys, time\n\
-                     count = int(sys.argv[1])\n\
+const CROWD: &str = "import os, signal, subprocess, sys\n\
+                     count = int(sys.argv[1])\nreading, writing = os.pipe()\n\
                      for _ in range(count // 100):\n    if os.fork() == 0:\n\
-                     \x20       any(os.fork() == 0 for _ in range(99))\n        signal.pause()\n    print('.', file=sys.stderr)\n\
-                     while sum(name.isdigit() for name in os.listdir('/proc')) < count:\n    time.sleep(0.05)\n\
+                     \x20       any(os.fork() == 0 for _ in range(99))\n        os.write(writing, b'x')\n        signal.pause()\n\
+                     \x20   print('.', file=sys.stderr)\n\
+                     came = 0\nwhile came < count:\n    came += len(os.read(reading, 4096))\n\
                      sys.exit(subprocess.run(sys.argv[2:]).returncode)\n";
 /// Connects to the `TCPStore`, starts a group of workers that end at once, and fails.
 const RANK: &str = "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT; printf '\\0\\345\\024\\146\\074' >&3; \

@@ -31,7 +31,9 @@ impl NextPort {
         let listener = listen.zip(port.as_mut()).and_then(|(addr, port)| {
             let listener = tcpstore_listener::address(addr, number).and_then(|at| port.listen(at));
             // A client that comes early is refused then, and comes again, as clients of that store do.
-            listener.inspect_err(|error| tracing::debug!(%error, "nobody listens at {addr}, port {number} yet")).ok()
+            listener
+                .inspect_err(|error| tracing::debug!(%error, "there is no listener at {addr}, port {number} yet"))
+                .ok()
         });
         *self = Self { port, listener };
         number

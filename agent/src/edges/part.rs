@@ -33,7 +33,7 @@ use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
-/// One concern of the edges, with a state of its own. It knows the base, and no other part: `Edges` does everything that needs two.
+/// One concern of the edges, with a state of its own. A part uses the base, and no other part: `Edges` does everything that needs two.
 pub(super) trait Part {
     /// Orders of the machine for it.
     type Action;

@@ -14,7 +14,7 @@ pub(super) struct SessionKills {
     under_way: BTreeSet<ProcId>,
     /// Ranks to be reaped after that: a zombie keeps the number of its session.
     to_reap: BTreeSet<ProcId>,
-    /// Those whose sessions are gone.
+    /// Deferred ranks whose sessions were killed.
     over: BTreeSet<ProcId>,
 }
 

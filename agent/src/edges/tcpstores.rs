@@ -106,7 +106,7 @@ impl Part for TcpStores {
 impl TcpStores {
     /// Holds the store there. Where that cannot be, nothing is started.
     fn open(&mut self, base: &mut Base, plan: &TcpStorePlan) {
-        // It may be that of a round which is over.
+        // An earlier round may have left one open.
         self.close(base);
         let TcpStorePlan { addr, port, guard, ranks } = plan;
         let opened = self.authorizer().map(|_| ()).and_then(|()| address(addr, *port)).and_then(|at| {

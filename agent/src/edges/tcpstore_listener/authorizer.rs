@@ -106,7 +106,7 @@ pub(in crate::edges) struct Looked(Vec<Seen>, Span);
 #[derive(Clone, Copy, Debug)]
 enum Seen {
     Holder(Found),
-    Nobody,
+    NotFound,
     /// No process of its user is of the job.
     Stranger,
 }
@@ -129,13 +129,13 @@ impl Look {
         let inode = |sought: &Sought| match sought {
             Sought::Socket(Unknown { other, .. }) if is_stranger(*other) => Err(Seen::Stranger),
             Sought::Socket(Unknown { inode, .. }) => Ok(*inode),
-            Sought::Ends(..) => inside.next().flatten().ok_or(Seen::Nobody),
+            Sought::Ends(..) => inside.next().flatten().ok_or(Seen::NotFound),
         };
         let inodes: Vec<Result<u32, Seen>> = sought.iter().map(inode).collect();
         let known: Vec<u32> = inodes.iter().filter_map(|inode| inode.ok()).collect();
         let mut found = finder.find(above, &known).into_iter();
         let seen = |inode: Result<u32, Seen>| match inode {
-            Ok(_) => found.next().flatten().map_or(Seen::Nobody, Seen::Holder),
+            Ok(_) => found.next().flatten().map_or(Seen::NotFound, Seen::Holder),
             Err(seen) => seen,
         };
         Looked(inodes.into_iter().map(seen).collect(), now().since(began))
@@ -248,8 +248,8 @@ impl Authorizer {
                     self.holders.remember(found);
                     self.settled.push((inquiry.asker, Some(peer(found.process))));
                 }
-                Seen::Nobody if inquiry.looks < LOOKS => self.open.push(inquiry),
-                Seen::Nobody | Seen::Stranger => self.settled.push((inquiry.asker, None)),
+                Seen::NotFound if inquiry.looks < LOOKS => self.open.push(inquiry),
+                Seen::NotFound | Seen::Stranger => self.settled.push((inquiry.asker, None)),
             }
         }
     }
@@ -361,8 +361,8 @@ mod tests {
         let _runtime = testing::enter();
         let (mut edges, _far) = testing::edges();
         let mut authorizer = Authorizer::new(now()).unwrap();
-        let nobodys = |inode| Unknown { inode, other: None };
-        authorizer.look_for(Asker::Queue(1), nobodys(u32::MAX));
+        let of_ranks_user = |inode| Unknown { inode, other: None };
+        authorizer.look_for(Asker::Queue(1), of_ranks_user(u32::MAX));
         authorizer.look_inside(Asker::Queue(2), "10.9.9.9:1".parse().unwrap(), "10.9.9.1:2".parse().unwrap());
         authorizer.notify(Asker::Queue(3), Some(Peer(5)));
         let mut settled = Vec::new();
@@ -373,10 +373,10 @@ mod tests {
         assert_eq!(settled, [(Asker::Queue(3), Some(Peer(5))), (Asker::Queue(1), None), (Asker::Queue(2), None)]);
         authorizer.open.extend((0..MOST_WAITING).map(|_| Inquiry {
             asker: Asker::Queue(4),
-            sought: Sought::Socket(nobodys(0)),
+            sought: Sought::Socket(of_ranks_user(0)),
             looks: 0,
         }));
-        authorizer.look_for(Asker::Queue(5), nobodys(0));
+        authorizer.look_for(Asker::Queue(5), of_ranks_user(0));
         assert_eq!(authorizer.settled, [(Asker::Queue(5), None)], "they are bounded");
     }
 }
