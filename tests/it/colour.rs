@@ -1,6 +1,7 @@
 //! Colour: on terminals, and nowhere else unless it is asked for.
 
 use crate::case::Done;
+use crate::census;
 use crate::place;
 use crate::plan::Plan;
 
@@ -64,6 +65,7 @@ fn pipes_and_files_get_none_unless_asked_for() {
     // A log file stays plain, whatever is asked for.
     let script = "exec \"$RL\" -n 2 -l --color always --log-dir \"$DIR/logs\" -r 3 sh -c 'echo hello'";
     let done = Plan::shell(script).start().code(0);
-    let output = std::process::Command::new("grep").args(["-r", "\u{1b}"]).arg(done.scratch.dir()).output().unwrap();
+    let mut search = std::process::Command::new("grep");
+    let output = census::output(search.args(["-r", "\u{1b}"]).arg(done.scratch.dir()));
     assert!(output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
 }
