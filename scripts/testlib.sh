@@ -7,6 +7,8 @@ scratch=
 limit=1200
 # Integration tests that run at once. Most of them wait for a job.
 threads=$(($(nproc) + 2))
+# Where the programs of a system are.
+system_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 # Simulated jobs of `--all`.
 seeds=50000
 other=aarch64-unknown-linux-gnu
@@ -357,7 +359,7 @@ summary_of_mpi4py() {
 # A newer torch than Debian's, and NVRx: a gigabyte, which is why only --all has it. What it takes from NVIDIA is made by ourselves.
 install_torch() {
     local home=$scratch/torch path=/usr/local/bin:/usr/bin:/bin
-    PATH="$path" timeout 900 python3 -m venv "$home" &&
+    PATH="$system_path" timeout 900 python3 -m venv "$home" &&
         timeout 900 "$home/bin/pip" --quiet --disable-pip-version-check install --no-deps "${torch[@]}" &&
         timeout 900 "$home/bin/pip" --quiet --disable-pip-version-check install "${torch_needs[@]}"
 }
@@ -467,14 +469,16 @@ other_pythons() {
 }
 
 check_scripts() {
-    local python source
+    local source
     shellcheck -x scripts/test scripts/testlib.sh scripts/fuzz scripts/try .ci/run || return
-    for python in common/client/python/rlaunch/{,*/,*/*/}*.py; do
-        python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1], feature_version=(3, 9))' "$python" || return
-    done
-    for python in tests/torch/*.py tests/python/*.py examples/*.py scripts/build-client scripts/licenses scripts/package scripts/packagelib/*.py scripts/bench scripts/benchlib/*.py scripts/benchlib/rows/*.py scripts/bench.d/*.py scripts/testbed scripts/testbedlib/*.py scripts/pictures scripts/picturelib/*.py scripts/site; do
-        python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$python" || return
-    done
+    # The package is for Python 3.9 and newer.
+    python3 - <<'END' || return
+import ast, pathlib
+for place, version in (("common/client/python", (3, 9)), ("examples", None), ("scripts", None), ("tests", None)):
+    for path in pathlib.Path(place).rglob("*"):
+        if path.suffix == ".py" or path.is_file() and path.read_bytes().startswith(b"#!/usr/bin/env python3"):
+            ast.parse(path.read_text(), str(path), feature_version=version)
+END
     for source in scripts/bench.d/*.c; do
         cc -O2 -Wall -Wextra -Werror -fsyntax-only "$source" || return
     done
@@ -485,12 +489,13 @@ check_scripts() {
 tests_as_caller() {
     local tiers=${RLAUNCH_REQUIRE_TIERS-} runner
     [ -z "${CI-}" ] || tiers=${tiers:-$(required_tiers "$(id -u)")}
-    # Cargo starts each test program by this one. Stable Rust reports no times; house asks cargo, the other two have no harness of Rust's.
+    # Cargo starts each test program by this one. The system's programs go first: a python3 of pyenv is a script that looks for others.
+    # Stable Rust reports no times; header and house run cargo, the other two have no harness of Rust's.
     cat >"$scratch/run-tests" <<END
 #!/bin/sh
-case "$timings \${1##*/}" in *" it-"*) export RUST_TEST_THREADS=$threads ;; esac
+case "\${1##*/}" in it-*) export RUST_TEST_THREADS=$threads PATH="$system_path:\$PATH" ;; esac
 case "$timings \${1##*/}" in
-0* | *" house-"* | *" vectors-"* | *" sharding-"*) exec "\$@" ;;
+0* | *" header-"* | *" house-"* | *" vectors-"* | *" sharding-"*) exec "\$@" ;;
 esac
 RUSTC_BOOTSTRAP=1 exec "\$@" -Z unstable-options --report-time
 END
@@ -525,7 +530,7 @@ integration() {
         echo "there is no test target named it"
         return 1
     fi
-    local report_time=() words=(PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" LANG=C.UTF-8 TERM=dumb
+    local report_time=() words=(PATH="$system_path" LANG=C.UTF-8 TERM=dumb
         RLAUNCH_BIN="${RLAUNCH_BIN:-$scratch/bin/rlaunch}" RLAUNCH_TEST_ROOT="$scratch"
         RLAUNCH_TEST_SEED="$RLAUNCH_TEST_SEED" RUST_TEST_THREADS="$threads")
     [ -z "${RLAUNCH_TEST_FULL-}" ] || words+=(RLAUNCH_TEST_FULL=1)
