@@ -5,8 +5,8 @@ account=rltest
 profile=ci
 scratch=
 limit=1200
-# Integration tests that run at once. Most of them wait for a job.
-threads=$(($(nproc) + 2))
+# Integration tests that run at once. Most of them wait for a job, and all of them together use half a processor each.
+threads=$(($(nproc) * 4))
 # Where the programs of a system are.
 system_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 # Simulated jobs of `--all`.
@@ -30,6 +30,10 @@ torch_needs=(defusedxml filelock fsspec jinja2 networkx numpy nvidia-ml-py packa
 targets=(--workspace --all-targets)
 # Names of integration tests that are to run; none: all.
 filter=()
+# Files of integration tests in which something differs for an ordinary user: how processes are contained and ended, and the rights to
+# processes, memory, files and sockets. The others run as root only, except with --all.
+user_tests=(bad_input exits files group_storm groups guard harness input launch launcher leftovers limits mpi_storm own_shm pmix pool pool_faults
+    respawn restarts round_trouble rounds signals soak stopped storm store strangers terminal tiers worker_groups worlds)
 report=()
 passed=0
 failed=0
@@ -557,7 +561,13 @@ integration_as_root() {
 }
 
 integration_as_user() {
-    local code=0 left
+    local code=0 left name filter=()
+    if [ -z "${RLAUNCH_TEST_FULL-}" ]; then
+        for name in "${user_tests[@]}"; do
+            [ -f "tests/it/$name.rs" ] || { echo "there is no tests/it/$name.rs" && return 1; }
+        done
+        filter=("${user_tests[@]/%/::}")
+    fi
     if ! getent passwd "$account" >/dev/null; then
         useradd --create-home --shell /bin/sh --groups users "$account" || return
         made_account=1
@@ -606,8 +616,8 @@ release() {
 
 # The fuzz targets are a workspace of their own, which `cargo test` does not see. Their engine, in C++, is not needed for this.
 fuzz_targets() {
-    CUSTOM_LIBFUZZER_PATH=/dev/null CUSTOM_LIBFUZZER_STD_CXX=none RUSTC_BOOTSTRAP=1 RUSTFLAGS='--cfg fuzzing' \
-        cargo check --manifest-path tests/fuzz/Cargo.toml --target-dir target/fuzz-check --bins --examples
+    CUSTOM_LIBFUZZER_PATH=/dev/null CUSTOM_LIBFUZZER_STD_CXX=none \
+        cargo check --manifest-path tests/fuzz/Cargo.toml --target-dir target --profile "$profile" --bins --examples
 }
 
 # The other architecture is compiled, not run: init's system calls are written for each.
@@ -623,14 +633,14 @@ other_architecture_if_any() {
     fi
 }
 
-# Many more jobs than a change is tested with, on both processors.
+# Many more jobs than a change is tested with, on both processors, by optimised code.
 simulate() {
-    local half=$((seeds / 2)) program code=0
-    program=$scratch/bin/rlaunch-sim
-    timeout --kill-after=5 "$limit" "$program" --seeds "$half" --from "$RLAUNCH_TEST_SEED" &
-    timeout --kill-after=5 "$limit" "$program" --standing --seeds "$half" --from "$((RLAUNCH_TEST_SEED + half))" || code=$?
-    timeout --kill-after=5 "$limit" "$program" --scheduled --seeds "$half" --from "$RLAUNCH_TEST_SEED" || code=$?
-    timeout --kill-after=5 "$limit" "$program" --worlds --seeds "$half" --from "$RLAUNCH_TEST_SEED" || code=$?
+    local half=$((seeds / 2)) code=0 program=(timeout --kill-after=5 "$limit" cargo run --quiet --release -p rlaunch-sim --)
+    cargo build --release -p rlaunch-sim || return
+    "${program[@]}" --seeds "$half" --from "$RLAUNCH_TEST_SEED" &
+    "${program[@]}" --standing --seeds "$half" --from "$((RLAUNCH_TEST_SEED + half))" || code=$?
+    "${program[@]}" --scheduled --seeds "$half" --from "$RLAUNCH_TEST_SEED" || code=$?
+    "${program[@]}" --worlds --seeds "$half" --from "$RLAUNCH_TEST_SEED" || code=$?
     wait "$!" || code=$?
     return "$code"
 }

@@ -65,8 +65,8 @@ fn ranks_meet_where_all_hosts_reach_that_of_rank_0() {
                        d.all_reduce(t); print('sum', int(t[0])); d.destroy_process_group()";
         let python = python.to_str().unwrap();
         for store in ["agent", "rank0"] {
-            let words = ["-H", "node[0-1]:2", "--master-store", store, "-x", SWIFT, python, "-c", program];
-            assert_eq!(runs(&bed, &words, 0).sorted(), vec!["sum 4"; 4], "{python} {store}");
+            let words = ["-H", "node[0-1]", "--master-store", store, "-x", SWIFT, python, "-c", program];
+            assert_eq!(runs(&bed, &words, 0).sorted(), vec!["sum 2"; 2], "{python} {store}");
         }
     }
     bed.down();

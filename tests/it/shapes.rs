@@ -36,7 +36,9 @@ fn a_script_for_nvrx_needs_another_import_and_nothing_else() {
         let run = |case| {
             goes_on(python::with_client(Plan::rlaunch(["-n", "3"]), &client), &python, "rlaunch.inprocess", case, 0)
         };
-        let ends = CASES.map(run);
+        // Each import of torch costs a processor two seconds.
+        let cases = if place::full() { CASES.as_slice() } else { &CASES[1..3] };
+        let ends: Vec<String> = cases.iter().copied().map(run).collect();
         assert!(!ends[0].is_empty() && ends.iter().all(|end| *end == ends[0]), "{ends:?}");
     }
 }

@@ -9,6 +9,7 @@ use crate::plan::Plan;
 use crate::watch::Exit;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 const DEBIANS: &str = "/usr/bin/python3";
 /// All ranks add up their numbers.
@@ -17,8 +18,13 @@ const REDUCE: &str = "import os, torch, torch.distributed as dist\ndist.init_pro
                       os.write(1, f\"{dist.get_rank()} {t.tolist()} {os.environ['TORCHELASTIC_USE_AGENT_STORE']}\\n\".encode())\n\
                       dist.destroy_process_group()\n";
 
-/// The Pythons that have torch.
+/// The Pythons that have torch. They are asked once: each import of torch costs a processor two seconds.
 pub(crate) fn pythons() -> Vec<PathBuf> {
+    static FOUND: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    FOUND.get_or_init(find_pythons).clone()
+}
+
+fn find_pythons() -> Vec<PathBuf> {
     let newer = place::newer_torch();
     if newer.is_none() {
         place::absent("a newer torch", "RLAUNCH_TORCH names no Python that has one; scripts/test --all makes it");

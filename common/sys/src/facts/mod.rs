@@ -3,7 +3,7 @@
 pub mod core_file;
 pub mod cpu_time;
 pub mod error_file;
-#[cfg(fuzzing)]
+#[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod gpus;
 pub mod host;
