@@ -3,7 +3,7 @@
 
 use crate::began::Began;
 use crate::bootstrap::{self};
-use crate::cli::{self, Apart, Command, Plan, Reach, Verbosity};
+use crate::cli::{self, Answer, Apart, Command, Plan, Reach, Verbosity};
 use crate::directory::{self, NoDirectory};
 use crate::edges::Setup;
 use crate::edges::pool::Warner;
@@ -54,13 +54,15 @@ pub(crate) fn run() -> u8 {
     };
     match cli::apart(&args) {
         Some(Apart::Agent) => return serve::run(args.get(1..).unwrap_or_default(), origin),
-        Some(Apart::Doctor) => return doctor(args, origin),
-        Some(Apart::Pool) => return pool::run(args, origin),
+        Some(Apart::Doctor | Apart::Pool) => return on_hosts(args, origin),
         None => {}
     }
     if !cli::is_job(&args) {
         // Nothing is started that would have to be ended in order: a signal ends this, also while stdin is awaited.
-        return origin.interruptibly(|| without_job(args, &origin));
+        return origin.interruptibly(|| match command(args, &origin) {
+            Ok(_) => fail("this command line starts something where an answer was expected"),
+            Err(code) => code,
+        });
     }
     if let Some(refused) = phrases::refused_call() {
         return fail(&format!("{refused}\n  try     {}", phrases::NEWER_CONTAINER));
@@ -89,51 +91,44 @@ pub(crate) fn run() -> u8 {
     }
 }
 
-/// Hosts are examined: with signals of its own, and without a job.
-fn doctor(args: Vec<OsString>, origin: Origin) -> u8 {
-    let mut plan = match cli::parse(args, &|name| std::env::var_os(name), &|path| read_file(path, &origin)) {
-        Ok(Command::Doctor(plan)) => plan,
-        Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
-        Ok(
-            Command::Run(_)
-            | Command::Map { .. }
-            | Command::Hosts(_)
-            | Command::Ask(_)
-            | Command::Assign(_)
-            | Command::Report(_)
-            | Command::Pool(_)
-            | Command::Installed(_),
-        ) => {
-            return fail("this command line asks for something else than doctor does");
-        }
-        Err(error) => return refuse(&error),
-    };
-    match with_site(&origin, |site| plan.targets(site)) {
-        Ok((here, hosts)) => {
-            diagnostics(Verbosity::Normal);
-            doctor::run(here, &hosts, &plan, origin)
-        }
-        Err(error) => refuse(&error),
+/// The command of these words. If it only prints, it is done, and its exit code is returned as the error; so is that of a mistake.
+fn command(args: Vec<OsString>, origin: &Origin) -> Result<Command, u8> {
+    match cli::parse(args, &|name| std::env::var_os(name), &|path| read_file(path, origin)) {
+        Ok(Command::Answer(asked)) => Err(answered(asked, origin)),
+        Ok(command) => Ok(command),
+        Err(error) => Err(refuse(&error)),
     }
 }
 
-/// A first word that starts nothing: help, version, a question, a mistake.
-fn without_job(args: Vec<OsString>, origin: &Origin) -> u8 {
-    match cli::parse(args, &|name| std::env::var_os(name), &|path| read_file(path, origin)) {
-        Ok(Command::Help(text) | Command::Version(text)) => answer(text.as_bytes()),
-        Ok(Command::Installed(version)) => answer(installed::text(&version).as_bytes()),
-        Ok(Command::Hosts(query)) => match with_site(origin, |site| query.answer(site, &|| read_all(io::stdin()))) {
+/// A command that examines or holds hosts: with signals of its own, and without a job.
+fn on_hosts(args: Vec<OsString>, origin: Origin) -> u8 {
+    match command(args, &origin) {
+        Ok(Command::Doctor(mut plan)) => match with_site(&origin, |site| plan.targets(site)) {
+            Ok((here, hosts)) => {
+                diagnostics(Verbosity::Normal);
+                doctor::run(here, &hosts, &plan, origin)
+            }
+            Err(error) => refuse(&error),
+        },
+        Ok(Command::Pool(command)) => pool::run(*command, origin),
+        Ok(Command::Run(_) | Command::Answer(_)) => fail("this command line starts a job where none was expected"),
+        Err(code) => code,
+    }
+}
+
+/// Prints an answer. Returns the exit code.
+fn answered(asked: Answer, origin: &Origin) -> u8 {
+    match asked {
+        Answer::Text(text) => answer(text.as_bytes()),
+        Answer::Installed(version) => answer(installed::text(&version).as_bytes()),
+        Answer::Hosts(query) => match with_site(origin, |site| query.answer(site, &|| read_all(io::stdin()))) {
             Ok(text) => answer(&text),
             Err(error) => refuse(&error),
         },
-        Ok(Command::Map { run, json }) => map(*run, json, origin),
-        Ok(Command::Ask(request)) => ask(&request),
-        Ok(Command::Report(request)) => report(&request),
-        Ok(Command::Assign(trial)) => assign(*trial, origin),
-        Ok(Command::Run(_) | Command::Doctor(_) | Command::Pool(_)) => {
-            fail("this command line starts a job where none was expected")
-        }
-        Err(error) => refuse(&error),
+        Answer::Map { run, json } => map(*run, json, origin),
+        Answer::Ask(request) => ask(&request),
+        Answer::Report(request) => report(&request),
+        Answer::Assign(trial) => assign(*trial, origin),
     }
 }
 
@@ -258,37 +253,25 @@ fn launch(
     (lifeline, edge, temp_files): Below,
     caller: Caller,
 ) -> Ending {
-    let mut held = None;
-    let plan = match cli::parse(args, &|name| std::env::var_os(name), &|path| read_file(path, origin)) {
-        Ok(Command::Run(mut run)) => match began.job.map_or_else(|| rlaunch_sys::random::bytes().map(JobId), Ok) {
-            Ok(job) => match of_pool(&mut run, job, origin, caller) {
-                Ok(hold) => {
-                    held = hold;
-                    with_site(origin, |site| run.into_plan(job, origin::environment(), site))
-                }
-                Err(code) => return Ending::Code(code),
-            },
-            Err(error) => {
-                let why = format!("cannot get random bytes for the job's name: {}", rlaunch_sys::reason(&error));
-                return Ending::Code(fail(&why));
-            }
-        },
-        Ok(Command::Map { run, json }) => return Ending::Code(map(*run, json, origin)),
-        Ok(Command::Help(text) | Command::Version(text)) => return Ending::Code(answer(text.as_bytes())),
-        Ok(Command::Installed(version)) => return Ending::Code(answer(installed::text(&version).as_bytes())),
-        Ok(
-            Command::Hosts(_)
-            | Command::Doctor(_)
-            | Command::Ask(_)
-            | Command::Assign(_)
-            | Command::Report(_)
-            | Command::Pool(_),
-        ) => {
+    let mut run = match command(args, origin) {
+        Ok(Command::Run(run)) => run,
+        Ok(Command::Doctor(_) | Command::Pool(_) | Command::Answer(_)) => {
             return Ending::Code(fail("this command line starts no job where one was expected"));
         }
-        Err(error) => Err(error),
+        Err(code) => return Ending::Code(code),
     };
-    let mut plan = match plan {
+    let job = match began.job.map_or_else(|| rlaunch_sys::random::bytes().map(JobId), Ok) {
+        Ok(job) => job,
+        Err(error) => {
+            let why = format!("cannot get random bytes for the job's name: {}", rlaunch_sys::reason(&error));
+            return Ending::Code(fail(&why));
+        }
+    };
+    let held = match of_pool(&mut run, job, origin, caller) {
+        Ok(held) => held,
+        Err(code) => return Ending::Code(code),
+    };
+    let mut plan = match with_site(origin, |site| run.into_plan(job, origin::environment(), site)) {
         Ok(plan) => plan,
         Err(error) => return Ending::Code(refuse(&error)),
     };
@@ -298,13 +281,13 @@ fn launch(
     let slots = map::slots_of(&plan.job.placement);
     let _slots = plan.turn.take().and_then(|turn| turn.leave(&slots).ok());
     let warner = held.as_ref().and_then(|held| held.warner(&plan.job.placement));
-    let ended = job(plan, began, origin, (lifeline, edge), warner);
+    let ended = drive(plan, began, origin, (lifeline, edge), warner);
     // If both processes that would remove it were killed.
     temp_files.sweep();
     ended.unwrap_or_else(|error| Ending::Code(broken(&error)))
 }
 
-fn job(
+fn drive(
     mut plan: Plan,
     began: Began,
     origin: &Origin,

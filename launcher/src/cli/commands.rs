@@ -1,7 +1,10 @@
 //! The commands of rlaunch: the one source for the help, the completions, the man page and "did you mean".
 
 use super::table::{self, Table};
-use super::{assign, devices, doctor, hosts, pool, query, report, shells};
+use super::{
+    CliError, Command, Form, Lookup, Read, assign, devices, doctor, help, hosts, job, man, pool, query, report, shells,
+};
+use rlaunch_core::os_bytes::OsBytes;
 
 /// A command.
 #[derive(Debug)]
@@ -14,7 +17,11 @@ pub(super) struct Sub {
     /// The first part of its own help.
     pub(super) usage: &'static str,
     pub(super) table: &'static Table,
+    /// Reads the words after its name.
+    pub(super) parse: Parse,
 }
+
+type Parse = fn(Vec<OsBytes>, Lookup<'_>, Read<'_>) -> Result<Command, CliError>;
 
 impl Sub {
     /// Whether its words end with a program.
@@ -56,14 +63,29 @@ Prints the version. -v: also the path of this rlaunch, and of others in PATH.
 
 /// All commands, in the order of the help.
 pub(super) static COMMANDS: [Sub; 13] = [
-    Sub { name: "run", shape: "[--] PROGRAM", brief: "a job, as without 'run'", usage: RUN, table: &table::JOB },
-    Sub { name: "map", shape: "[PROGRAM]", brief: "where its ranks would run", usage: MAP, table: &table::JOB },
+    Sub {
+        name: "run",
+        shape: "[--] PROGRAM",
+        brief: "a job, as without 'run'",
+        usage: RUN,
+        table: &table::JOB,
+        parse: |words, env, read| job(words, Form::Run, env, read),
+    },
+    Sub {
+        name: "map",
+        shape: "[PROGRAM]",
+        brief: "where its ranks would run",
+        usage: MAP,
+        table: &table::JOB,
+        parse: |words, env, read| job(words, Form::Map, env, read),
+    },
     Sub {
         name: "doctor",
         shape: "[-H LIST]",
         brief: "examines this machine, or hosts by ssh",
         usage: doctor::USAGE,
         table: &table::DOCTOR,
+        parse: |words, env, _| doctor::parse(words, env),
     },
     Sub {
         name: "pool",
@@ -71,6 +93,7 @@ pub(super) static COMMANDS: [Sub; 13] = [
         brief: "hosts that stay ready between jobs",
         usage: pool::USAGE,
         table: &table::POOL,
+        parse: |words, _, _| pool::parse(words),
     },
     Sub {
         name: "hosts",
@@ -78,6 +101,7 @@ pub(super) static COMMANDS: [Sub; 13] = [
         brief: "lists of hosts: fold, expand, count",
         usage: hosts::USAGE,
         table: &table::HOSTS,
+        parse: |words, _, _| hosts::parse(words),
     },
     Sub {
         name: "report",
@@ -85,6 +109,7 @@ pub(super) static COMMANDS: [Sub; 13] = [
         brief: "a job after its end, and a picture",
         usage: report::USAGE,
         table: &table::REPORT,
+        parse: |words, _, _| report::parse(words),
     },
     Sub {
         name: "assign",
@@ -92,6 +117,7 @@ pub(super) static COMMANDS: [Sub; 13] = [
         brief: "ranks after losses: policies, tried",
         usage: assign::USAGE,
         table: &table::ASSIGN,
+        parse: |words, _, _| assign::parse(words),
     },
     Sub {
         name: "store",
@@ -99,6 +125,7 @@ pub(super) static COMMANDS: [Sub; 13] = [
         brief: "the store of a job, from within it",
         usage: query::USAGE,
         table: &table::ASK,
+        parse: |words, _, _| query::parse(words),
     },
     Sub {
         name: "clean",
@@ -106,6 +133,7 @@ pub(super) static COMMANDS: [Sub; 13] = [
         brief: "frees the TPU chips of hosts",
         usage: devices::USAGE,
         table: &table::CLEAN,
+        parse: super::clean,
     },
     Sub {
         name: "completions",
@@ -113,16 +141,32 @@ pub(super) static COMMANDS: [Sub; 13] = [
         brief: "completions for bash, zsh or fish",
         usage: shells::USAGE,
         table: &table::PLAIN,
+        parse: |words, _, _| shells::parse(words),
     },
     Sub {
         name: "man",
         shape: "",
         brief: "the manual page: rlaunch man | man -l -",
-        usage: super::man::USAGE,
+        usage: man::USAGE,
         table: &table::PLAIN,
+        parse: |words, _, _| man::parse(words),
     },
-    Sub { name: "help", shape: "[TOPIC]", brief: "a command, an option or a topic", usage: HELP, table: &table::PLAIN },
-    Sub { name: "version", shape: "[-v]", brief: "the version", usage: VERSION, table: &table::VERSION },
+    Sub {
+        name: "help",
+        shape: "[TOPIC]",
+        brief: "a command, an option or a topic",
+        usage: HELP,
+        table: &table::PLAIN,
+        parse: |words, _, _| help::about(&words).map(Command::text),
+    },
+    Sub {
+        name: "version",
+        shape: "[-v]",
+        brief: "the version",
+        usage: VERSION,
+        table: &table::VERSION,
+        parse: |words, _, _| super::version(words),
+    },
 ];
 
 /// The command with this name.

@@ -46,7 +46,7 @@ pub(crate) struct Doctor {
 pub(super) fn parse(words: Vec<OsBytes>, env: Lookup<'_>) -> Result<Command, CliError> {
     let words = scan::mixed(words.into_iter(), &DOCTOR)?;
     if words.given.iter().any(|given| matches!(given.row.id, Id::Help(_))) {
-        return Ok(Command::Help(help::command_named("doctor")));
+        return Ok(Command::text(help::command_named("doctor")));
     }
     if let Some(word) = words.argv.first() {
         return Err(CliError::NoHosts { word: word.clone() });
@@ -120,7 +120,7 @@ mod tests {
         let words = line.split_whitespace().map(OsBytes::from).collect();
         let mut doctor = match parse(words, &lookup).map_err(|error| error.render())? {
             Command::Doctor(doctor) => doctor,
-            Command::Help(text) => return Ok(text),
+            Command::Answer(crate::cli::Answer::Text(text)) => return Ok(text),
             other => panic!("{other:?}"),
         };
         let (here, targets) = doctor.targets(&site).map_err(|error| error.render())?;

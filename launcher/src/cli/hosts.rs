@@ -6,7 +6,7 @@ use super::place::Said;
 use super::scan::{self, Given};
 use super::site::Site;
 use super::table::{HOSTS, Id, options};
-use super::{Command, help};
+use super::{Answer, Command, help};
 use rlaunch_core::hostlist::{self, Entry};
 use rlaunch_core::os_bytes::OsBytes;
 use std::collections::BTreeSet;
@@ -73,7 +73,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
             Opt::Hosts => query.lists.push(Said { option, value }),
             Opt::Hostfile if value.as_slice() == b"-" => query.stdin = true,
             Opt::Hostfile => query.files.push(Said { option, value }),
-            Opt::Help => return Ok(Command::Help(help::command_named("hosts"))),
+            Opt::Help => return Ok(Command::text(help::command_named("hosts"))),
         }
     }
     for value in words.argv {
@@ -83,7 +83,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
         }
     }
     query.stdin |= query.lists.is_empty() && query.files.is_empty();
-    Ok(Command::Hosts(Box::new(query)))
+    Ok(Command::Answer(Answer::Hosts(Box::new(query))))
 }
 
 impl Query {
@@ -167,8 +167,8 @@ mod tests {
         };
         let words = line.split_whitespace().map(OsBytes::from);
         let query = match parse(words.collect()).map_err(|error| error.render())? {
-            Command::Hosts(query) => query,
-            Command::Help(text) => return Ok(text),
+            Command::Answer(Answer::Hosts(query)) => query,
+            Command::Answer(Answer::Text(text)) => return Ok(text),
             other => panic!("{other:?}"),
         };
         let text = query.answer(&site, &|| Ok(stdin.into())).map_err(|error| error.render())?;

@@ -18,8 +18,8 @@ Prints the manual page. To read it: rlaunch man | man -l -
 pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
     let words = scan::mixed(words.into_iter(), &PLAIN)?;
     match words.argv.first() {
-        _ if !words.given.is_empty() => Ok(Command::Help(help::command_named("man"))),
-        None => Ok(Command::Help(page())),
+        _ if !words.given.is_empty() => Ok(Command::text(help::command_named("man"))),
+        None => Ok(Command::text(page())),
         Some(got) => Err(CliError::Value {
             option: "rlaunch man".into(),
             takes: "no further word".into(),

@@ -54,7 +54,9 @@ pub(crate) use output_options::{Events, Style, Verbosity, When};
 pub(crate) use place::Whole;
 pub(crate) use plan::Plan;
 pub(crate) use pool::{PoolChoice, PoolCommand, PoolExec, PoolUp, PoolVerb, exec as pool_exec, is_exec};
-pub(crate) use program_files::{NO_FILES, Read};
+#[cfg(test)]
+use program_files::NO_FILES;
+pub(crate) use program_files::Read;
 pub(crate) use query::{Action, Request};
 pub(crate) use reach::Reach;
 pub(crate) use report::{Picture, ReportRequest};
@@ -76,12 +78,27 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use table::Id;
 
-/// The user's command.
+/// A command of the user.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A job.
     Run(Box<Run>),
-    /// Print the placement of a job, and nothing else.
+    /// Something about a pool.
+    Pool(Box<PoolCommand>),
+    /// Examine hosts.
+    Doctor(Box<Doctor>),
+    /// Print an answer, and nothing else.
+    Answer(Answer),
+}
+
+/// A command that only prints.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// This text.
+    Text(String),
+    /// The version, and the path of each rlaunch that a shell would find.
+    Installed(String),
+    /// The placement of a job.
     Map {
         /// The job.
         run: Box<Run>,
@@ -94,18 +111,14 @@ pub(crate) enum Command {
     Ask(Box<Request>),
     /// A job after its end.
     Report(Box<ReportRequest>),
-    /// Something about a pool.
-    Pool(Box<PoolCommand>),
-    /// Print the effect of losses under a policy.
+    /// The effect of losses under a policy.
     Assign(Box<Trial>),
-    /// Examine hosts.
-    Doctor(Box<Doctor>),
-    /// This text on stdout, and nothing else.
-    Help(String),
-    /// This text on stdout, and nothing else.
-    Version(String),
-    /// The version, and the path of each rlaunch that a shell would find.
-    Installed(String),
+}
+
+impl Command {
+    fn text(text: String) -> Self {
+        Self::Answer(Answer::Text(text))
+    }
 }
 
 /// A job as it was asked for.
@@ -244,16 +257,29 @@ pub(crate) fn is_job(args: &[OsString]) -> bool {
 pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>, read: Read<'_>) -> Result<Command, CliError> {
     let mut words: Vec<OsBytes> = args.into_iter().map(|word| OsBytes::new(word.into_vec())).collect();
     let first = words.first().ok_or(CliError::Nothing)?;
-    let (long_form, map) = (first.as_slice() == b"run", first.as_slice() == b"map");
-    match first.as_slice() {
-        b"run" | b"map" => {
-            words.remove(0);
-        }
-        name if commands::by_name(name).is_some() => return without_program(words, env, read),
-        _ => errors::refuse_command(first)?,
+    if let Some(sub) = commands::by_name(first) {
+        return (sub.parse)(words.split_off(1), env, read);
     }
+    errors::refuse_command(first)?;
+    job(words, Form::Bare, env, read)
+}
+
+/// The first word of a command line for a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    /// An option, or the program.
+    Bare,
+    /// `run`.
+    Run,
+    /// `map`.
+    Map,
+}
+
+/// Reads the words of a job.
+fn job(words: Vec<OsBytes>, form: Form, env: Lookup<'_>, read: Read<'_>) -> Result<Command, CliError> {
+    let (long_form, map) = (form == Form::Run, form == Form::Map);
     let mut parts = if map { programs_of_map(words, read)? } else { programs(words, long_form, read)? };
-    if !long_form && !map {
+    if form == Form::Bare {
         refuse_late_command(parts.first(), env)?;
     }
     let asked = parts.iter().flat_map(|part| &part.given).find_map(|given| {
@@ -262,12 +288,12 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>, read: Read<'_>) -> Res
     });
     let is_loud = parts.iter().flat_map(|part| &part.given).any(is_verbose);
     match asked {
-        Some((help::Opt::Help, _)) if long_form => return Ok(Command::Help(help::command_named("run"))),
-        Some((help::Opt::Help, _)) if map => return Ok(Command::Help(help::command_named("map"))),
-        Some((help::Opt::Help, true)) => return Ok(Command::Help(help::brief())),
-        Some((help::Opt::Help, false)) => return Ok(Command::Help(help::full())),
-        Some((help::Opt::Version, _)) if is_loud => return Ok(Command::Installed(help::version())),
-        Some((help::Opt::Version, _)) => return Ok(Command::Version(help::version())),
+        Some((help::Opt::Help, _)) if long_form => return Ok(Command::text(help::command_named("run"))),
+        Some((help::Opt::Help, _)) if map => return Ok(Command::text(help::command_named("map"))),
+        Some((help::Opt::Help, true)) => return Ok(Command::text(help::brief())),
+        Some((help::Opt::Help, false)) => return Ok(Command::text(help::full())),
+        Some((help::Opt::Version, _)) if is_loud => return Ok(Command::Answer(Answer::Installed(help::version()))),
+        Some((help::Opt::Version, _)) => return Ok(Command::text(help::version())),
         None => {}
     }
     let is_bare = map && fill_bare_map(&mut parts);
@@ -282,7 +308,7 @@ pub(crate) fn parse(args: Vec<OsString>, env: Lookup<'_>, read: Read<'_>) -> Res
     let mut run = Box::new(collect(parts, env)?);
     run.presentation.is_bare_map = is_bare;
     match (map || run.whole.dry_run, run.whole.json) {
-        (true, json) => Ok(Command::Map { run, json }),
+        (true, json) => Ok(Command::Answer(Answer::Map { run, json })),
         (false, true) => Err(CliError::Json),
         (false, false) => Ok(Command::Run(run)),
     }
@@ -302,23 +328,6 @@ fn refuse_late_command(part: Option<&scan::Words>, env: Lookup<'_>) -> Result<()
     Err(CliError::LateCommand { name: sub.name })
 }
 
-/// A command whose words are no program.
-fn without_program(mut words: Vec<OsBytes>, env: Lookup<'_>, read: Read<'_>) -> Result<Command, CliError> {
-    match words.remove(0).as_slice() {
-        b"hosts" => hosts::parse(words),
-        b"store" => query::parse(words),
-        b"doctor" => doctor::parse(words, env),
-        b"pool" => pool::parse(words),
-        b"clean" => clean(words, env, read),
-        b"assign" => assign::parse(words),
-        b"report" => report::parse(words),
-        b"completions" => shells::parse(words),
-        b"man" => man::parse(words),
-        b"version" => version(words),
-        _ => help::about(&words).map(Command::Help),
-    }
-}
-
 fn is_verbose(given: &scan::Given) -> bool {
     given.row.id == Id::Output(output_options::Opt::Verbose)
 }
@@ -334,17 +343,17 @@ fn version(words: Vec<OsBytes>) -> Result<Command, CliError> {
             hint: Some("rlaunch version -v".into()),
         }),
         None if words.given.iter().any(|given| matches!(given.row.id, Id::Help(_))) => {
-            Ok(Command::Help(help::command_named("version")))
+            Ok(Command::text(help::command_named("version")))
         }
-        None if words.given.iter().any(is_verbose) => Ok(Command::Installed(help::version())),
-        None => Ok(Command::Version(help::version())),
+        None if words.given.iter().any(is_verbose) => Ok(Command::Answer(Answer::Installed(help::version()))),
+        None => Ok(Command::text(help::version())),
     }
 }
 
 /// `rlaunch clean`: a job that frees devices before its processes start.
 fn clean(words: Vec<OsBytes>, env: Lookup<'_>, read: Read<'_>) -> Result<Command, CliError> {
     match devices::clean(words, env)? {
-        devices::Clean::Help(text) => Ok(Command::Help(text)),
+        devices::Clean::Help(text) => Ok(Command::text(text)),
         devices::Clean::Job { words, is_trial } => {
             let mut run = Box::new(collect(programs(words, true, read)?, env)?);
             run.settings.devices.is_trial = is_trial;

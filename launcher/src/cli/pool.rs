@@ -160,7 +160,7 @@ const ACTIONS: [&str; 6] = ["up", "status", "add", "remove", "drain", "down"];
 pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
     let words = scan::mixed(words.into_iter(), &POOL)?;
     if words.given.iter().any(|given| matches!(given.row.id, Id::Help(_))) {
-        return Ok(Command::Help(help::command_named("pool")));
+        return Ok(Command::text(help::command_named("pool")));
     }
     let of = OsBytes::from("rlaunch pool");
     let mut argv = words.argv.into_iter();
@@ -595,7 +595,9 @@ mod tests {
         assert_eq!(shown("pool drain p n[1-2],c 0"), shown("pool drain p n1 n2 c 0"));
         let up = shown("pool up p -H a,b --idle 30m --foreground --ssh-fast");
         assert!(up.contains("is_foreground: true") && up.contains("idle: Some("), "{up}");
-        assert!(matches!(command("pool --help"), Ok(Command::Help(text)) if text.contains("--idle TIME")));
+        assert!(
+            matches!(command("pool --help"), Ok(Command::Answer(crate::cli::Answer::Text(text))) if text.contains("--idle TIME"))
+        );
     }
 
     #[test]

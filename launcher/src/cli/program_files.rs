@@ -15,7 +15,8 @@ use std::io;
 /// The content of a file.
 pub(crate) type Read<'a> = &'a dyn Fn(&OsBytes) -> io::Result<Vec<u8>>;
 
-/// No file: for commands that start no program.
+/// No file.
+#[cfg(test)]
 pub(crate) const NO_FILES: Read<'static> = &|_| Err(io::ErrorKind::NotFound.into());
 
 /// The words of each program of a file, in place of one that a command line has so far: without the option that names the file.

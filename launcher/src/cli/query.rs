@@ -5,7 +5,7 @@ use super::nearest::nearest;
 use super::scan::{self, Given};
 use super::table::{ASK, Id, options};
 use super::values::span;
-use super::{Command, help};
+use super::{Answer, Command, help};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::time::Span;
 
@@ -102,7 +102,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
             Opt::Generation => generation = true,
             Opt::Raw => raw = Some(spelled),
             Opt::Timeout => timeout = Some((spelled, span(spelled, value)?)),
-            Opt::Help => return Ok(Command::Help(help::command_named("store"))),
+            Opt::Help => return Ok(Command::text(help::command_named("store"))),
         }
     }
     let of = OsBytes::from("rlaunch store");
@@ -139,7 +139,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
         return Err(CliError::Value { option: option.clone(), takes, got: of, hint: None });
     }
     let timeout = timeout.map(|(_, time)| time).filter(|time| *time > Span::ZERO);
-    Ok(Command::Ask(Box::new(Request { action, words, generation, raw: raw.is_some(), timeout })))
+    Ok(Command::Answer(Answer::Ask(Box::new(Request { action, words, generation, raw: raw.is_some(), timeout }))))
 }
 
 /// A number below 0 looks like an option.
@@ -161,7 +161,7 @@ mod tests {
 
     fn parsed(line: &str) -> Result<Vec<OsBytes>, String> {
         match parse(line.split(' ').map(OsBytes::from).collect()).map_err(|error| error.render())? {
-            Command::Ask(request) => Ok(request.words),
+            Command::Answer(Answer::Ask(request)) => Ok(request.words),
             _ => Ok(Vec::new()),
         }
     }

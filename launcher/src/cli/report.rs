@@ -3,7 +3,7 @@
 use super::errors::CliError;
 use super::scan::{self, Given};
 use super::table::{Id, REPORT, options};
-use super::{Command, help};
+use super::{Answer, Command, help};
 use rlaunch_core::os_bytes::OsBytes;
 
 pub(super) const USAGE: &str = "\
@@ -46,7 +46,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
         let Id::Report(opt) = row.id else { continue };
         match opt {
             Opt::Timeline => timeline = Some(picture(spelled, value)?),
-            Opt::Help => return Ok(Command::Help(help::command_named("report"))),
+            Opt::Help => return Ok(Command::text(help::command_named("report"))),
         }
     }
     let of = OsBytes::from("rlaunch report");
@@ -56,7 +56,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
         let hint = Some("rlaunch report for each log".into());
         return Err(CliError::Value { option: of, takes: "one event log".into(), got: more, hint });
     }
-    Ok(Command::Report(Box::new(ReportRequest { events, timeline })))
+    Ok(Command::Answer(Answer::Report(Box::new(ReportRequest { events, timeline }))))
 }
 
 fn picture(option: OsBytes, file: OsBytes) -> Result<(OsBytes, Picture), CliError> {
@@ -77,7 +77,7 @@ mod tests {
 
     fn asked(line: &str) -> Result<ReportRequest, String> {
         match parse(line.split(' ').map(OsBytes::from).collect()).map_err(|error| error.render())? {
-            Command::Report(request) => Ok(*request),
+            Command::Answer(Answer::Report(request)) => Ok(*request),
             other => Err(format!("{other:?}")),
         }
     }

@@ -26,7 +26,7 @@ Write it to the file where the shell finds it:
 pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
     let words = scan::mixed(words.into_iter(), &PLAIN)?;
     if !words.given.is_empty() {
-        return Ok(Command::Help(help::command_named("completions")));
+        return Ok(Command::text(help::command_named("completions")));
     }
     let of = OsBytes::from("rlaunch completions");
     let refused = |got: &OsBytes| CliError::Value {
@@ -38,9 +38,9 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
     match words.argv.as_slice() {
         [] => Err(CliError::missing(&of, "bash, zsh or fish", &PLAIN)),
         [shell] => match shell.as_slice() {
-            b"bash" => Ok(Command::Help(bash())),
-            b"zsh" => Ok(Command::Help(zsh())),
-            b"fish" => Ok(Command::Help(fish())),
+            b"bash" => Ok(Command::text(bash())),
+            b"zsh" => Ok(Command::text(zsh())),
+            b"fish" => Ok(Command::text(fish())),
             _ => Err(refused(shell)),
         },
         [_, more, ..] => Err(refused(more)),

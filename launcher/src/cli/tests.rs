@@ -10,7 +10,7 @@ mod theirs;
 mod torch;
 
 use super::site::{Known, NoNodeset, Runs};
-use super::{Command, Events, Program, Run, Site, Verbosity, is_job, parse, planned_options, table};
+use super::{Answer, Command, Events, Program, Run, Site, Verbosity, is_job, parse, planned_options, table};
 use rlaunch_core::env::{Export, Role as VarRole};
 use rlaunch_core::id::JobId;
 use rlaunch_core::job::slices::Grow;
@@ -108,7 +108,7 @@ fn at_site_with<T>(variables: &[(&str, &str)], gpus: Option<u32>, ask: impl FnOn
 /// The error for this command line, from whatever part of us.
 pub(super) fn refused(line: &str, variables: &[(&str, &str)]) -> Option<String> {
     let run = match with(line, variables) {
-        Ok(Command::Run(run) | Command::Map { run, .. }) => run,
+        Ok(Command::Run(run) | Command::Answer(Answer::Map { run, .. })) => run,
         Ok(_) => return None,
         Err(error) => return Some(error.render()),
     };
@@ -134,12 +134,16 @@ pub(super) fn golden(name: &str, text: &str) {
     assert_eq!(text, kept, "tests/golden/cli/{name}.txt: RLAUNCH_BLESS=1 cargo test -p rlaunch writes it anew");
 }
 
+/// The text that this command line asks for.
+fn text(line: &str) -> String {
+    match with(line, &[]) {
+        Ok(Command::Answer(Answer::Text(text))) => text,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
 #[test]
 fn help_and_version() {
-    let text = |line: &str| match with(line, &[]) {
-        Ok(Command::Help(text) | Command::Version(text)) => text,
-        other => panic!("{line}: {other:?}"),
-    };
     let (brief, full) = (text("-h"), text("--help"));
     golden("help-brief", &brief);
     golden("help-full", &full);
@@ -154,17 +158,16 @@ fn help_and_version() {
     assert_eq!(text("--version"), text("-V"));
     assert_eq!(text("version"), text("-V"));
     for line in ["-V -v", "-vV", "--version --verbose", "version -v"] {
-        assert!(matches!(with(line, &[]), Ok(Command::Installed(version)) if version == text("-V")), "{line}");
+        assert!(
+            matches!(with(line, &[]), Ok(Command::Answer(Answer::Installed(version))) if version == text("-V")),
+            "{line}"
+        );
     }
     assert_eq!(error(""), brief, "rlaunch alone shows the short help");
 }
 
 #[test]
 fn each_topic_has_a_help_of_its_own() {
-    let text = |line: &str| match with(line, &[]) {
-        Ok(Command::Help(text)) => text,
-        other => panic!("{line}: {other:?}"),
-    };
     let full = text("--help");
     let mut all = Vec::new();
     for sub in &super::commands::COMMANDS {
@@ -196,10 +199,6 @@ fn each_topic_has_a_help_of_its_own() {
 
 #[test]
 fn scripts_for_shells_and_the_manual_page_have_every_option() {
-    let text = |line: &str| match with(line, &[]) {
-        Ok(Command::Help(text)) => text,
-        other => panic!("{line}: {other:?}"),
-    };
     for (line, dashes) in
         [("completions bash", "--"), ("completions zsh", "--"), ("completions fish", "-l "), ("man", "\\fB\\-\\-")]
     {
@@ -417,7 +416,7 @@ fn every_option_with_a_value_has_its_variable() {
     assert_eq!(sole(&run_with("a", &[("RLAUNCH_N", "")])).n, None, "empty is not set");
     run_with("-n 1 a", &[("RLAUNCH_N", "nonsense")]);
     // All of them, by one rule; none is a name that ranks get.
-    let Ok(Command::Help(help)) = with("--help", &[]) else { panic!() };
+    let Ok(Command::Answer(Answer::Text(help))) = with("--help", &[]) else { panic!() };
     let mut names = BTreeSet::new();
     for name in table::rows().filter_map(table::Row::variable) {
         assert!(help.contains(&name), "--help does not name {name}");
@@ -578,7 +577,7 @@ fn a_colon_separates_programs() {
 #[test]
 fn a_map_is_no_job() {
     let map = |line: &str| match with(line, &[]) {
-        Ok(Command::Map { json, .. }) => json,
+        Ok(Command::Answer(Answer::Map { json, .. })) => json,
         other => panic!("{line}: {other:?}"),
     };
     assert_eq!(["map a", "map --json a", "--dry-run a", "--json --dry_run a"].map(map), [false, true, false, true]);
@@ -587,13 +586,13 @@ fn a_map_is_no_job() {
     // A placement needs no program.
     assert_eq!(["map", "map --json -H node2"].map(map), [false, true]);
     assert!(error("map -n 1 a : -n 2").contains("no program given after ':'"));
-    let reports = |line: &str| matches!(with(line, &[]), Ok(Command::Map { run, .. }) if run.whole.bound().report);
+    let reports = |line: &str| matches!(with(line, &[]), Ok(Command::Answer(Answer::Map { run, .. })) if run.whole.bound().report);
     assert!(reports("map --bind -H node2") && reports("map --bind a --bind") && !reports("map a --bind"));
     assert!(error("--bind a").contains("--bind-to"), "{}", error("--bind a"));
     assert!(refused("map -H node[1", &[]).unwrap().contains("node[1"));
     assert!(error("map --nnode 2 a").contains("--nnodes"), "{}", error("map --nnode 2 a"));
     assert!(error("map -N 2 a").contains("--ppn 2"));
-    assert!(matches!(with("map --help", &[]), Ok(Command::Help(_))));
+    assert!(matches!(with("map --help", &[]), Ok(Command::Answer(Answer::Text(_)))));
     assert_eq!(run("--strict --nnodes 1:2 a").whole.nnodes, Some(Nodes { min: 1, max: 2 }));
     assert_eq!((run("a").whole.by(), run("--map-by NODE a").whole.by()), (By::Slot, By::Node));
 }

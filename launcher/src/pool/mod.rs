@@ -14,7 +14,7 @@ mod server;
 mod show;
 mod up;
 
-use crate::cli::{self, Command, PoolCommand, PoolVerb};
+use crate::cli::{PoolCommand, PoolVerb};
 use crate::print::{answer, fail, refuse, say};
 use crate::this_machine::with_site;
 use crate::view::phrases;
@@ -23,26 +23,9 @@ use pool_directory::PoolDirectory;
 use rlaunch_core::error::Hint as _;
 use rlaunch_core::wire::frozen::pool::PoolRequest;
 use rlaunch_sys::origin::Origin;
-use std::ffi::OsString;
 
-/// Everything behind `rlaunch pool`.
-pub(crate) fn run(args: Vec<OsString>, origin: Origin) -> u8 {
-    let command = match cli::parse(args, &|name| std::env::var_os(name), cli::NO_FILES) {
-        Ok(Command::Pool(command)) => command,
-        Ok(Command::Help(text) | Command::Version(text)) => return answer(text.as_bytes()),
-        Ok(
-            Command::Run(_)
-            | Command::Map { .. }
-            | Command::Hosts(_)
-            | Command::Ask(_)
-            | Command::Assign(_)
-            | Command::Report(_)
-            | Command::Doctor(_)
-            | Command::Installed(_),
-        ) => return fail("this command line asks for something else than pool does"),
-        Err(error) => return refuse(&error),
-    };
-    let PoolCommand { name, action } = *command;
+/// `rlaunch pool`. Returns the exit code.
+pub(crate) fn run(PoolCommand { name, action }: PoolCommand, origin: Origin) -> u8 {
     let asked = |name: &str, request: &PoolRequest| origin.interruptibly(|| client::ask(name, request));
     let done = match (name, action) {
         (Some(name), PoolVerb::Up(plan)) => {

@@ -10,7 +10,7 @@ use super::scan::{self, Given};
 use super::site::{Site, why};
 use super::table::{ASSIGN, Id, options};
 use super::values::count;
-use super::{Command, help};
+use super::{Answer, Command, help};
 use crate::view::assign::Told;
 use keys::Named;
 pub(super) use keys::Placed;
@@ -97,7 +97,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
             Opt::Hostfile => trial.files.push(Said { option, value }),
             Opt::All => trial.all = true,
             Opt::Json => trial.json = true,
-            Opt::Help => return Ok(Command::Help(help::command_named("assign"))),
+            Opt::Help => return Ok(Command::text(help::command_named("assign"))),
         }
     }
     if let Some(word) = words.argv.into_iter().next() {
@@ -107,7 +107,7 @@ pub(super) fn parse(words: Vec<OsBytes>) -> Result<Command, CliError> {
     if trial.world.is_none() && trial.lists.is_empty() && trial.files.is_empty() {
         return Err(CliError::missing(&of, "--world N, or hosts", &ASSIGN));
     }
-    Ok(Command::Assign(Box::new(trial)))
+    Ok(Command::Answer(Answer::Assign(Box::new(trial))))
 }
 
 impl Trial {

@@ -46,7 +46,7 @@ fn told(line: &str) -> Result<Told, String> {
     };
     let words = line.split_whitespace().map(OsBytes::from);
     match parse(words.collect()).map_err(|error| error.render())? {
-        Command::Assign(trial) => trial.told(&site).map_err(|error| error.render()),
+        Command::Answer(Answer::Assign(trial)) => trial.told(&site).map_err(|error| error.render()),
         other => panic!("{other:?}"),
     }
 }
@@ -305,8 +305,10 @@ fn assign_refuses_invalid_options() {
 
 #[test]
 fn its_help_fits_a_screen() {
-    let Ok(Command::Assign(_)) = parse(vec!["--assign=shift".into(), "-n4".into()]) else { panic!("no trial") };
-    let Ok(Command::Help(text)) = parse(vec!["-h".into()]) else { panic!("no help") };
+    let Ok(Command::Answer(Answer::Assign(_))) = parse(vec!["--assign=shift".into(), "-n4".into()]) else {
+        panic!("no trial")
+    };
+    let Ok(Command::Answer(Answer::Text(text))) = parse(vec!["-h".into()]) else { panic!("no help") };
     assert!(text.starts_with(USAGE) && text.contains("--ranks-per KEY=N"), "{text}");
     assert!(text.lines().all(|line| line.len() <= 80), "{text}");
 }

@@ -243,11 +243,11 @@ fn what_an_allocation_does_not_allow_is_refused() {
 /// `rlaunch map` shows hosts without a program. A path after -H is the program.
 #[test]
 fn map_needs_no_program() {
-    use crate::cli::{Command, NO_FILES, parse};
+    use crate::cli::{Answer, Command, NO_FILES, parse};
     let map = |line: &str| -> Result<bool, String> {
         let words = ["map"].into_iter().chain(line.split_whitespace()).map(Into::into).collect();
         match parse(words, &|_| None, NO_FILES).map_err(|error| error.render())? {
-            Command::Map { run, .. } => Ok(run.presentation.is_bare_map),
+            Command::Answer(Answer::Map { run, .. }) => Ok(run.presentation.is_bare_map),
             other => panic!("{other:?}"),
         }
     };

@@ -3,9 +3,9 @@
 #[path = "../../../../tests/house/generated.rs"]
 mod generated;
 
-use super::super::Command;
 use super::super::commands::COMMANDS;
 use super::super::table::{GROUPS, Group, Row, Takes};
+use super::super::{Answer, Command};
 use super::with;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ fn command_line_page_has_all_options_and_commands() {
 
 fn help_of(name: &str) -> String {
     match with(&format!("{name} --help"), &[]) {
-        Ok(Command::Help(text)) => text,
+        Ok(Command::Answer(Answer::Text(text))) => text,
         other => panic!("{name}: {other:?}"),
     }
 }
