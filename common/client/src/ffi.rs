@@ -1,11 +1,11 @@
-//! The only room of this crate with unsafe code: the border to C (`include/rlaunch.h`, which a test compares with it).
+//! Functions that C calls (`include/rlaunch.h`, which a test compares with this file). [`native_calls`](crate::native_calls) has the other
+//! direction: functions of C that this crate calls. These two files have all unsafe code of this crate.
 //!
 //! `ffi/exports.rs` is the list of what C can call. Arguments cross the border once, as [`Given`], whose functions read and write them as the
-//! header allows. The work of a call is safe code, in the modules below, in [`error::guarded`]: panics do not cross. Besides there are
-//! the tables of gloo's classes, and what the kernel offers and no safe crate does.
+//! header allows. The work of a call is safe code, in the modules below, in [`error::guarded`]: panics do not cross.
 //!
 //! Pointers are looked at whether they are null; beyond that they, and lengths, are the callers'.
-#![allow(unsafe_code, reason = "this is the room for it; every block says why it is sound")]
+#![allow(unsafe_code, reason = "C calls these functions; every block says why it is sound")]
 #![allow(unreachable_pub, reason = "C reaches what Rust does not")]
 
 #[macro_use]
@@ -15,26 +15,21 @@ mod ffi_error;
 mod ffi_sharding;
 mod ffi_store;
 mod ffi_world;
-pub(crate) mod gloo;
 mod run;
 mod session;
 mod types;
 
+use crate::native_calls::gloo::rl_gloo;
 use crate::session::AddPending;
 use ffi_calls::{rl_calls, rl_event, rl_frame, rl_part, rl_peer};
-use ffi_error::{Failure, SYSTEM};
+use ffi_error::Failure;
 use ffi_sharding::{rl_axis, rl_sharding};
 use ffi_store::{rl_buffer, rl_store};
 use ffi_world::rl_world;
 use given::Cross as _;
-use gloo::{Kind, rl_gloo};
 use run::{rl_hooks, rl_options};
 use session::rl_session;
-use std::ffi::{OsStr, c_char, c_int, c_void};
-use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::ffi::{c_char, c_int, c_void};
 use types::{rl_bytes, rl_fault_info, rl_next, rl_pair, rl_round};
 
 /// `rl_function`
@@ -65,8 +60,8 @@ listed!(exports);
 /// Arguments of C, and their permitted uses. In a module of its own: no other code can make one.
 mod given {
     use super::*;
-    use crate::State;
     use crate::calls::Sent;
+    use crate::{State, native_calls};
     use rlaunch_core::os_bytes::OsBytes;
     use std::ffi::CStr;
     use std::marker::PhantomData;
@@ -323,7 +318,7 @@ mod given {
             let given = unsafe { self.0.0.as_ref() };
             let given = given.ok_or_else(|| Failure::argument("what gloo has is needed, and NULL was given"))?;
             // SAFETY: the same.
-            unsafe { hold(given) }
+            Ok(unsafe { native_calls::hold(given) }?)
         }
     }
 
@@ -462,141 +457,6 @@ mod given {
     }
 }
 
-/// `bool UnboundBuffer::waitRecv(int *rank, std::chrono::milliseconds timeout)`, and `waitSend`; false: the wait was aborted.
-type Wait = unsafe extern "C-unwind" fn(this: *mut c_void, rank: *mut c_int, timeout: i64) -> bool;
-/// `void Pair::connect(const std::vector<char> &)`
-type Connect = unsafe extern "C-unwind" fn(this: *mut c_void, address: *const c_void);
-/// `void UnboundBuffer::abortWaitRecv()`, `abortWaitSend`, `void Pair::close()`
-type Tell = unsafe extern "C-unwind" fn(this: *mut c_void);
-
-/// The functions of gloo, by [`Kind`].
-struct Gloo {
-    wait: [Wait; 2],
-    connect: Connect,
-    tell: [Tell; 3],
-}
-
-static GLOO: OnceLock<Gloo> = OnceLock::new();
-
-unsafe extern "C-unwind" fn wait<const KIND: usize>(this: *mut c_void, rank: *mut c_int, timeout: i64) -> bool {
-    let Some(gloo) = GLOO.get() else { return false };
-    // SAFETY: what was called, with what it was given.
-    gloo::wait(Kind::of(KIND), this.expose_provenance(), timeout, |within| unsafe {
-        (gloo.wait[KIND])(this, rank, within)
-    })
-}
-
-unsafe extern "C-unwind" fn connect(this: *mut c_void, address: *const c_void) {
-    let Some(gloo) = GLOO.get() else { return };
-    // SAFETY: what was called, with what it was given.
-    gloo::connect(this.expose_provenance(), || unsafe { (gloo.connect)(this, address) });
-}
-
-impl Gloo {
-    /// Tells who waits at something to wait no more.
-    fn tell(&self, kind: Kind, held: &gloo::Held<'_>) {
-        let tell = self.tell[kind as usize];
-        // SAFETY: gloo's own function, for an object with a waiter; `Noted` keeps the waiter there while it is held.
-        unsafe { tell(std::ptr::with_exposed_provenance_mut(held.who())) };
-    }
-}
-
-/// Puts ours into gloo's tables.
-///
-/// # Safety
-/// The places are in tables of gloo's classes for TCP, as built for this platform, and hold what the header says; so are the functions.
-unsafe fn hold(given: &rl_gloo) -> Result<(), Failure> {
-    let places = [given.wait_recv, given.wait_send, given.connect];
-    let (Some(abort_recv), Some(abort_send), Some(close)) = (given.abort_recv, given.abort_send, given.close) else {
-        return Err(Failure::argument("a function of gloo's is NULL"));
-    };
-    if places.iter().any(|place| place.is_null() || !place.is_aligned()) {
-        return Err(Failure::argument("a place in gloo's tables is NULL, or between two"));
-    }
-    if GLOO.get().is_some() {
-        return Ok(());
-    }
-    // SAFETY: as the caller says, they can be read.
-    let was = places.map(|place| unsafe { place.read() });
-    if was.iter().any(|was| was.is_null()) {
-        return Err(Failure::argument("a place in gloo's tables is empty"));
-    }
-    let gloo = Gloo {
-        // SAFETY: as the caller says, that is what is there.
-        wait: [was[0], was[1]].map(|was| unsafe { std::mem::transmute::<*mut c_void, Wait>(was) }),
-        // SAFETY: the same.
-        connect: unsafe { std::mem::transmute::<*mut c_void, Connect>(was[2]) },
-        tell: [abort_recv, abort_send, close],
-    };
-    if GLOO.set(gloo).is_ok() {
-        let ours =
-            [wait::<0> as Wait as *mut c_void, wait::<1> as Wait as *mut c_void, connect as Connect as *mut c_void];
-        for (place, ours) in places.into_iter().zip(ours) {
-            // SAFETY: as the caller says; ours takes and does what was there.
-            unsafe { replace(place, ours) }?;
-        }
-    }
-    Ok(())
-}
-
-/// Gives a place of a table, which may be in memory that cannot be written, something else.
-///
-/// # Safety
-/// The place is in a table of functions, and the new one takes and does what the old one does.
-unsafe fn replace(place: *mut *mut c_void, new: *mut c_void) -> Result<(), Failure> {
-    // SAFETY: no memory is touched.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    let page = usize::try_from(page).ok().filter(|page| page.is_power_of_two()).unwrap_or(4096);
-    let start = place.map_addr(|addr| addr & !(page - 1)).cast::<c_void>();
-    // It stays writable: other threads may need the rest of the page to be, and what it was before cannot be asked.
-    // SAFETY: the page is there, as one place of it is, and is read as before.
-    if unsafe { libc::mprotect(start, page, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
-        let why = io::Error::last_os_error();
-        return Err(Failure::new(SYSTEM, format!("cannot make a table of gloo's writable: {why}")));
-    }
-    // SAFETY: it is aligned, can be written now, and is read by whole words.
-    unsafe { AtomicPtr::from_ptr(place) }.store(new, Ordering::Release);
-    Ok(())
-}
-
-/// Another descriptor for what a number of a caller's stands for at this moment.
-pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: no memory is touched; a number that is no descriptor is an error.
-    let held = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
-    if held < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it was made above, and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(held) })
-}
-
-/// A descriptor of a process, which can be read once it has exited.
-pub(crate) fn open_process(pid: u32) -> io::Result<OwnedFd> {
-    // SAFETY: no memory is touched; a number that is no process is an error.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0_i64) };
-    let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
-    // SAFETY: it was made above, and has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Sends a signal to one thread of this process. A thread that has ended gets none.
-pub(crate) fn signal_thread(tid: i32, signo: i32) {
-    let pid = libc::c_long::from(std::process::id());
-    // SAFETY: no memory is touched; what the signal does is its handler's, which the caller has chosen.
-    unsafe { libc::syscall(libc::SYS_tgkill, pid, libc::c_long::from(tid), libc::c_long::from(signo)) };
-}
-
-/// Sets or unsets a variable, for `kernel::set_environment`, whose comment says when. The name is not empty and has no `=`; no 0 bytes.
-#[expect(clippy::disallowed_methods, reason = "the program has asked for it: its rank may change while it runs")]
-pub(crate) fn set_variable(name: &OsStr, value: Option<&OsStr>) {
-    match value {
-        // SAFETY: the program has asked for it, and its training thread does nothing else meanwhile; Rust's own functions lock.
-        Some(value) => unsafe { std::env::set_var(name, value) },
-        // SAFETY: the same.
-        None => unsafe { std::env::remove_var(name) },
-    }
-}
-
 /// Uses of a session that only C has: forks, signals to threads, and invalid arguments.
 #[cfg(test)]
 #[expect(clippy::multiple_unsafe_ops_per_block, reason = "calls in a row, for one reason")]
@@ -612,7 +472,7 @@ mod tests {
     use std::ffi::CStr;
     use std::ptr::{null, null_mut};
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::{Duration, Instant};
 
     fn held(session: Session) -> *mut rl_session {
@@ -806,42 +666,5 @@ mod tests {
         assert_eq!(next(second).kind, 1);
         // SAFETY: it is not used behind this.
         assert_eq!(unsafe { rl_session_close(second) }, OK);
-    }
-
-    /// Stand-ins for the functions of gloo, as its own code would call them.
-    pub(super) mod gloo {
-        use crate::ffi::ffi_error::Failure;
-        use crate::ffi::gloo::rl_gloo;
-        use crate::ffi::{Connect, Wait, hold};
-        use std::ffi::c_void;
-        use std::ptr::null_mut;
-
-        /// The value that a call got.
-        pub(in crate::ffi) fn seen<'a, T>(this: *mut c_void) -> &'a T {
-            // SAFETY: the test hands in nothing but leaked buffers of this type.
-            unsafe { &*this.cast::<T>() }
-        }
-
-        pub(in crate::ffi) fn held(given: &rl_gloo) -> Result<(), Failure> {
-            // SAFETY: its places are those of a leaked table; one that is odd is refused before it is looked at.
-            unsafe { hold(given) }
-        }
-
-        /// The function that is in a place of the table now.
-        pub(in crate::ffi) fn now_at<T: Copy>(place: *mut *mut c_void) -> T {
-            assert_eq!(size_of::<T>(), size_of::<*mut c_void>());
-            // SAFETY: the place is a leaked table's, and holds a function of this kind, before and after it was replaced.
-            unsafe { place.cast::<T>().read() }
-        }
-
-        pub(in crate::ffi) fn wait(function: Wait, this: *mut c_void, timeout: i64) -> bool {
-            // SAFETY: as gloo calls it: `this` is what its functions expect, and no rank is asked for.
-            unsafe { function(this, null_mut(), timeout) }
-        }
-
-        pub(in crate::ffi) fn connect(function: Connect, this: *mut c_void) {
-            // SAFETY: as gloo calls it; no address is looked at.
-            unsafe { function(this, std::ptr::null()) }
-        }
     }
 }

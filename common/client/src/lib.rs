@@ -16,6 +16,7 @@ pub mod groups;
 mod hooks;
 mod idle;
 mod kernel;
+mod native_calls;
 mod own_store;
 mod restart;
 mod round;

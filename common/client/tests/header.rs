@@ -27,7 +27,7 @@ fn code() -> String {
     let dir = root().join("common/client/src/ffi");
     let mut files: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.is_file() && !file.ends_with("tests.rs"));
-    files.push(root().join("common/client/src/ffi.rs"));
+    files.extend(["ffi.rs", "native_calls/gloo.rs"].map(|file| root().join("common/client/src").join(file)));
     files.sort();
     files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
 }

@@ -1,7 +1,9 @@
 //! Results of C: a number, and what is known beside it.
 #![forbid(unsafe_code)]
 
-use crate::{Error, RestartError, caught::caught};
+use crate::caught::caught;
+use crate::native_calls::HoldError;
+use crate::{Error, RestartError};
 use rlaunch_core::wire::frozen::client::Code;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -43,7 +45,7 @@ pub(super) const NOT_FOUND: c_int = -9;
 const TOO_LONG: c_int = -10;
 const FORKED: c_int = -11;
 const ORDER: c_int = -12;
-pub(super) const SYSTEM: c_int = -13;
+const SYSTEM: c_int = -13;
 const PANIC: c_int = -14;
 const DISCARDED: c_int = -15;
 const GIVEN_UP: c_int = -16;
@@ -85,6 +87,15 @@ impl From<Error> for Failure {
             Error::Refused { .. } => REFUSED,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+impl From<HoldError> for Failure {
+    fn from(error: HoldError) -> Self {
+        match error {
+            HoldError::Argument(text) => Self::argument(text),
+            HoldError::System(_) => Self::new(SYSTEM, error.to_string()),
+        }
     }
 }
 

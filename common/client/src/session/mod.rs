@@ -13,8 +13,8 @@ mod open;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::ffi::gloo;
 use crate::kernel::Known;
+use crate::native_calls::gloo;
 use crate::state::{Cause, Leave, State};
 use crate::token::Token;
 use crate::{Error, Interrupted, call_guard};

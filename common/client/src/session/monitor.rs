@@ -6,9 +6,8 @@
 use super::inbox_reader;
 use super::inner::{Inner, Leaving, Phase, Shared};
 use crate::call_guard;
-use crate::ffi::gloo;
-use crate::ffi::signal_thread;
 use crate::kernel::Signals;
+use crate::native_calls::{gloo, signal_thread};
 use crate::state::{Cause, State};
 use rlaunch_core::id::Round;
 use rlaunch_core::wire::frozen::client::client_round::Said;

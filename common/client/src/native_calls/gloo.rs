@@ -27,6 +27,7 @@ const AGAIN: Duration = Duration::from_millis(10);
 const LAST: u32 = 200;
 
 /// Places in tables of gloo's classes, and functions to call.
+#[expect(unreachable_pub, reason = "a type of the header")]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rl_gloo {
@@ -214,7 +215,7 @@ impl Turns {
 }
 
 /// From now on waits are ended with the rounds of this process.
-pub(super) fn arm() {
+pub(crate) fn arm() {
     PROCESS.arm(true);
 }
 

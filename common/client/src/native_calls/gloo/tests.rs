@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use super::super::tests::gloo::{connect, held, now_at, seen, wait};
+use super::super::tests::{connect, held, now_at, seen, wait};
 use super::super::{Connect, Wait};
 use super::*;
 use std::ffi::c_int;

@@ -1,0 +1,196 @@
+//! Functions of C that this crate calls and no safe crate offers: the kernel's, `setenv`, and those in the tables of gloo's classes.
+//!
+//! All other modules of the crate may import this one. No module imports `ffi`, whose functions C calls.
+#![allow(unsafe_code, reason = "it calls C; every block says why it is sound")]
+
+pub(crate) mod gloo;
+
+use gloo::{Kind, rl_gloo};
+use std::ffi::{OsStr, c_int, c_void};
+use std::io;
+use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// `bool UnboundBuffer::waitRecv(int *rank, std::chrono::milliseconds timeout)`, and `waitSend`; false: the wait was aborted.
+type Wait = unsafe extern "C-unwind" fn(this: *mut c_void, rank: *mut c_int, timeout: i64) -> bool;
+/// `void Pair::connect(const std::vector<char> &)`
+type Connect = unsafe extern "C-unwind" fn(this: *mut c_void, address: *const c_void);
+/// `void UnboundBuffer::abortWaitRecv()`, `abortWaitSend`, `void Pair::close()`
+type Tell = unsafe extern "C-unwind" fn(this: *mut c_void);
+
+/// The functions of gloo, by [`Kind`].
+struct Gloo {
+    wait: [Wait; 2],
+    connect: Connect,
+    tell: [Tell; 3],
+}
+
+static GLOO: OnceLock<Gloo> = OnceLock::new();
+
+unsafe extern "C-unwind" fn wait<const KIND: usize>(this: *mut c_void, rank: *mut c_int, timeout: i64) -> bool {
+    let Some(gloo) = GLOO.get() else { return false };
+    // SAFETY: what was called, with what it was given.
+    gloo::wait(Kind::of(KIND), this.expose_provenance(), timeout, |within| unsafe {
+        (gloo.wait[KIND])(this, rank, within)
+    })
+}
+
+unsafe extern "C-unwind" fn connect(this: *mut c_void, address: *const c_void) {
+    let Some(gloo) = GLOO.get() else { return };
+    // SAFETY: what was called, with what it was given.
+    gloo::connect(this.expose_provenance(), || unsafe { (gloo.connect)(this, address) });
+}
+
+impl Gloo {
+    /// Ends the wait of a thread at an object.
+    fn tell(&self, kind: Kind, held: &gloo::Held<'_>) {
+        let tell = self.tell[kind as usize];
+        // SAFETY: gloo's own function, for an object with a waiter; `Noted` keeps the waiter there while it is held.
+        unsafe { tell(std::ptr::with_exposed_provenance_mut(held.who())) };
+    }
+}
+
+/// Why gloo's tables keep their own functions.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HoldError {
+    /// The caller gave something else than tables and functions of gloo's.
+    #[error("{0}")]
+    Argument(&'static str),
+    /// The table cannot be changed.
+    #[error("cannot make a table of gloo's writable: {0}")]
+    System(io::Error),
+}
+
+/// Puts functions of ours into gloo's tables.
+///
+/// # Safety
+/// Places and functions are those of gloo's classes for TCP, as built for this platform. The places hold what the header says.
+pub(crate) unsafe fn hold(given: &rl_gloo) -> Result<(), HoldError> {
+    let places = [given.wait_recv, given.wait_send, given.connect];
+    let (Some(abort_recv), Some(abort_send), Some(close)) = (given.abort_recv, given.abort_send, given.close) else {
+        return Err(HoldError::Argument("a function of gloo's is NULL"));
+    };
+    if places.iter().any(|place| place.is_null() || !place.is_aligned()) {
+        return Err(HoldError::Argument("a place in gloo's tables is NULL, or between two"));
+    }
+    if GLOO.get().is_some() {
+        return Ok(());
+    }
+    // SAFETY: as the caller says, they can be read.
+    let was = places.map(|place| unsafe { place.read() });
+    if was.iter().any(|was| was.is_null()) {
+        return Err(HoldError::Argument("a place in gloo's tables is empty"));
+    }
+    let gloo = Gloo {
+        // SAFETY: as the caller says, that is what is there.
+        wait: [was[0], was[1]].map(|was| unsafe { std::mem::transmute::<*mut c_void, Wait>(was) }),
+        // SAFETY: the same.
+        connect: unsafe { std::mem::transmute::<*mut c_void, Connect>(was[2]) },
+        tell: [abort_recv, abort_send, close],
+    };
+    if GLOO.set(gloo).is_ok() {
+        let ours =
+            [wait::<0> as Wait as *mut c_void, wait::<1> as Wait as *mut c_void, connect as Connect as *mut c_void];
+        for (place, ours) in places.into_iter().zip(ours) {
+            // SAFETY: as the caller says; ours takes and does what was there.
+            unsafe { replace(place, ours) }?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts another function into a place of a table. The table may be in memory that cannot be written.
+///
+/// # Safety
+/// The place is in a table of functions, and the new one takes and does what the old one does.
+unsafe fn replace(place: *mut *mut c_void, new: *mut c_void) -> Result<(), HoldError> {
+    // SAFETY: no memory is touched.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let page = usize::try_from(page).ok().filter(|page| page.is_power_of_two()).unwrap_or(4096);
+    let start = place.map_addr(|addr| addr & !(page - 1)).cast::<c_void>();
+    // It stays writable: other threads may need the rest of the page to be, and what it was before cannot be asked.
+    // SAFETY: the page is there, as one place of it is, and is read as before.
+    if unsafe { libc::mprotect(start, page, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
+        return Err(HoldError::System(io::Error::last_os_error()));
+    }
+    // SAFETY: it is aligned, can be written now, and is read by whole words.
+    unsafe { AtomicPtr::from_ptr(place) }.store(new, Ordering::Release);
+    Ok(())
+}
+
+/// Duplicates the descriptor that has this number now.
+pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is touched; a number that is no descriptor is an error.
+    let held = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+    if held < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was made above, and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(held) })
+}
+
+/// A descriptor of a process, which can be read once it has exited.
+pub(crate) fn open_process(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is touched; a number that is no process is an error.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0_i64) };
+    let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: it was made above, and has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sends a signal to one thread of this process. A thread that has ended gets none.
+pub(crate) fn signal_thread(tid: i32, signo: i32) {
+    let pid = libc::c_long::from(std::process::id());
+    // SAFETY: no memory is touched; what the signal does is its handler's, which the caller has chosen.
+    unsafe { libc::syscall(libc::SYS_tgkill, pid, libc::c_long::from(tid), libc::c_long::from(signo)) };
+}
+
+/// Sets or unsets a variable, for `kernel::set_environment`, whose comment says when. The name is not empty and has no `=`. Neither name
+/// nor value has a 0 byte.
+#[expect(clippy::disallowed_methods, reason = "the program has asked for it: its rank may change while it runs")]
+pub(crate) fn set_variable(name: &OsStr, value: Option<&OsStr>) {
+    match value {
+        // SAFETY: the program has asked for it, and its training thread does nothing else meanwhile; Rust's own functions lock.
+        Some(value) => unsafe { std::env::set_var(name, value) },
+        // SAFETY: the same.
+        None => unsafe { std::env::remove_var(name) },
+    }
+}
+
+/// Stand-ins for the functions of gloo, as its own code would call them.
+#[cfg(test)]
+mod tests {
+    use super::gloo::rl_gloo;
+    use super::{Connect, HoldError, Wait, hold};
+    use std::ffi::c_void;
+    use std::ptr::null_mut;
+
+    /// The value that a call got.
+    pub(super) fn seen<'a, T>(this: *mut c_void) -> &'a T {
+        // SAFETY: the test hands in nothing but leaked buffers of this type.
+        unsafe { &*this.cast::<T>() }
+    }
+
+    pub(super) fn held(given: &rl_gloo) -> Result<(), HoldError> {
+        // SAFETY: its places are those of a leaked table; one that is odd is refused before it is looked at.
+        unsafe { hold(given) }
+    }
+
+    /// The function that is in a place of the table now.
+    pub(super) fn now_at<T: Copy>(place: *mut *mut c_void) -> T {
+        assert_eq!(size_of::<T>(), size_of::<*mut c_void>());
+        // SAFETY: the place is a leaked table's, and holds a function of this kind, before and after it was replaced.
+        unsafe { place.cast::<T>().read() }
+    }
+
+    pub(super) fn wait(function: Wait, this: *mut c_void, timeout: i64) -> bool {
+        // SAFETY: as gloo calls it: `this` is what its functions expect, and no rank is asked for.
+        unsafe { function(this, null_mut(), timeout) }
+    }
+
+    pub(super) fn connect(function: Connect, this: *mut c_void) {
+        // SAFETY: as gloo calls it; no address is looked at.
+        unsafe { function(this, std::ptr::null()) }
+    }
+}
