@@ -74,7 +74,7 @@ fn each(
         let host = node.host.to_string();
         let decide = || {
             let near = near(whole.gpus, node.ranks, env);
-            decided(&bind.of_node(&cores, placement, placed.node), &processors, node.ranks, &near)
+            decided(&bind.of_ranks(&cores, placement.ranks_of(placed.node)), &processors, node.ranks, &near)
         };
         let found = node.local.then(|| here.get_or_insert_with(decide).as_ref());
         let (processors, local_rank) = (&processors, placed.local_rank.index());

@@ -15,6 +15,7 @@ use crate::{bindings, colour, doctor, driver, installed, pool, query_commands, r
 use anyhow::Context as _;
 use rlaunch_agent::{AgentSetup, Edge};
 use rlaunch_core::bootstrap::{Secret, Target};
+use rlaunch_core::capped::Capped;
 use rlaunch_core::exit::{self, Ending};
 use rlaunch_core::id::{AppIndex, JobId, NodeId};
 use rlaunch_core::job::{Job, Setting};
@@ -25,7 +26,6 @@ use rlaunch_core::spec::StdinPlan;
 use rlaunch_core::stream::label::Prefix;
 use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_core::travel::{Limit, Resource, Travel};
-use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::probe::Key;
 use rlaunch_net::diagnostics::Filter;
 use rlaunch_sys::fd::{self, Kind};

@@ -3,6 +3,7 @@
 //! `cargo run --release -p rlaunch-core --example round_speed`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "says what it measures")]
 
+use rlaunch_core::capped::Capped;
 use rlaunch_core::id::{NodeId, ProcId, Rank, Round};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::os_bytes::OsBytes;
@@ -11,7 +12,6 @@ use rlaunch_core::restart::{Limits, Restart, RestartAction, RestartEvent, Setup,
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::round::{Enrolled, RoundDown, RoundUp};
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
 //! A job of a trace: the machine, and as much of its hosts as a script would otherwise have to repeat in every line.
 
 use crate::words;
+use rlaunch_core::capped::Capped;
 use rlaunch_core::duration;
 use rlaunch_core::id::{NodeId, ProcId, Rank, Round};
 use rlaunch_core::machine::Machine;
@@ -9,7 +10,6 @@ use rlaunch_core::rank_assign::parse;
 use rlaunch_core::restart::rank_fault::Fault;
 use rlaunch_core::restart::{Limits, Restart, RestartAction, RestartEvent, Setup, Site, terms};
 use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::round::{Enrolled, RoundDown};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,10 +6,10 @@
 //! Nothing of it is left when it is over: the store, or rank 0, listens there next.
 
 use crate::edges::part::{Base, Part, PartName};
+use rlaunch_core::capped::Capped;
 use rlaunch_core::errno::EPROTO;
 use rlaunch_core::node::{NodeEvent, ProbeAction};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::probe::{KEY, Key, Place};
 use rlaunch_core::wire::to_root::ADDRESSES;
 use rlaunch_sys::epoll::{Batch, ReadySet};

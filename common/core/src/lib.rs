@@ -14,6 +14,7 @@ pub mod backoff;
 pub mod bind;
 pub mod bootstrap;
 pub mod by_rank;
+pub mod capped;
 pub mod cpu_set;
 pub mod deadlines;
 pub mod discover;

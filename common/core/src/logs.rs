@@ -4,10 +4,10 @@
 //! after RUN on every host. Here it is the job's, followed by the host's index, so that hosts that share a file system do not share a
 //! file.
 
+use crate::capped::Capped;
 use crate::file_pattern::{FilePattern, Writer};
 use crate::id::LocalRank;
 use crate::os_bytes::OsBytes;
-use crate::wire::capped::Capped;
 use alloc::format;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};

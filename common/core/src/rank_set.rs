@@ -1,7 +1,7 @@
 //! Sets of ranks, kept and told as ranges: a host's ranks follow each other, so a set of ten thousand is a few numbers.
 
+use crate::capped::unreserved;
 use crate::id::Rank;
-use crate::wire::capped::unreserved;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::fmt;

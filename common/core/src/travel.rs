@@ -3,11 +3,11 @@
 //!
 //! On the launcher's own host all of this is inherited, and nothing here is used.
 
+use crate::capped::Capped;
 use crate::env;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::spec::AppBase;
-use crate::wire::capped::Capped;
 use serde::{Deserialize, Serialize};
 
 /// A limit of a process (getrlimit(2)) that may travel. That on locked memory never does: it belongs to a host and its

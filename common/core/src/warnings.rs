@@ -1,6 +1,5 @@
 //! Warnings that a host is about to be taken away: their sources, and what the user wants to follow from one.
 
-use crate::metadata::Key;
 use crate::os_bytes::OsBytes;
 use crate::time::{Span, WallNs};
 use core::fmt;
@@ -62,15 +61,6 @@ pub enum WarningSource {
 }
 
 impl WarningSource {
-    /// The source of a warning of the metadata server.
-    #[must_use]
-    pub const fn of_key(key: Key) -> Self {
-        match key {
-            Key::Preempted => Self::Preempted,
-            Key::MaintenanceEvent | Key::UpcomingMaintenance => Self::Maintenance,
-        }
-    }
-
     /// Its word in the event log.
     #[must_use]
     pub const fn word(self) -> &'static str {

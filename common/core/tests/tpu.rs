@@ -9,12 +9,12 @@
 #![allow(clippy::disallowed_methods, reason = "reads files of expected results")]
 #![allow(clippy::print_stdout, reason = "says how many ranks were compared")]
 
+use rlaunch_core::capped::Capped;
 use rlaunch_core::env::{self, Host, RankVariables};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, Rank, WorldId};
 use rlaunch_core::os_strings::OsStrings;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::tpu::{Attributes, Bounds, FactsSource, SliceHost, TpuFacts, TpuHost, plan};
-use rlaunch_core::wire::capped::Capped;
 use serde_json::Value;
 use std::collections::BTreeMap;
 

@@ -7,11 +7,11 @@ use super::site::Site;
 use super::srun;
 use super::table::{Row, options, same};
 use super::values::{self, Lookup};
+use rlaunch_core::capped::Capped;
 use rlaunch_core::env::Export;
 use rlaunch_core::id::JobId;
 use rlaunch_core::logs::{self, Logs, MOST, Which};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::wire::capped::Capped;
 
 options! {
     Torch, "As torchrun (docs/guides/from-torchrun.md)", "torchrun";

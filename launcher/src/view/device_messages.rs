@@ -243,7 +243,7 @@ fn lock_file(path: &OsBytes, found: LockFound, host: &OsBytes, cleans: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::wire::capped::Capped;
+    use rlaunch_core::capped::Capped;
 
     fn held(kept: &[Kept]) -> NodeRefusal {
         let holder = |kept: &Kept| DeviceHolder {

@@ -15,7 +15,7 @@ use rlaunch_core::store::{Ask, Expected, Revision};
 use rlaunch_core::time::{HostTime, Span};
 use rlaunch_core::travel::{Limit, Lowered, Resource, Travel};
 use rlaunch_core::wire::beat::Beat;
-use rlaunch_core::wire::capped::Capped;
+use rlaunch_core::capped::Capped;
 use rlaunch_core::wire::codec::{WireMessage, encode};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
 use rlaunch_core::wire::frozen::client::Words;

@@ -15,8 +15,7 @@ pub use bind_error::BindError;
 pub use news::BindingNews;
 
 use crate::cpu_set::CpuSet;
-use crate::id::NodeId;
-use crate::place::Placement;
+use crate::id::Rank;
 use crate::topology::{Level, Topology};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -322,10 +321,10 @@ impl Bind {
         self.least_cpus(ranks).is_some_and(|least| cpus >= least || cpus == 1)
     }
 
-    /// The binding of the ranks of a node, where the CPUs of each rank of the job are listed.
+    /// The binding of some ranks, those of a host, where the CPUs of each rank of the job are listed.
     #[must_use]
-    pub fn of_node(&self, lists: &[CpuList], placement: &Placement, node: NodeId) -> Self {
-        let own: Vec<CpuList> = placement.ranks_of(node).filter_map(|rank| lists.get(rank.index()).cloned()).collect();
+    pub fn of_ranks(&self, lists: &[CpuList], ranks: impl Iterator<Item = Rank>) -> Self {
+        let own: Vec<CpuList> = ranks.filter_map(|rank| lists.get(rank.index()).cloned()).collect();
         if own.is_empty() {
             return self.clone();
         }

@@ -272,8 +272,8 @@ fn ranks_with_other_numbers_of_cores_stand_side_by_side() {
 #[test]
 fn option_bind_to_counts_for_ranks_with_other_numbers_of_cores() {
     let of = |level: Level, each: [u32; 3]| {
-        let (placement, lists) = (Placement::here("here", [3]), each.map(|each| CpuList::Next(each, Some(level))));
-        shown(&to(BindTo::Unit(level)).of_node(&lists, &placement, NodeId::new(0)), &smt(2, 1, 4), 3, false)
+        let lists = each.map(|each| CpuList::Next(each, Some(level)));
+        shown(&to(BindTo::Unit(level)).of_ranks(&lists, (0..3).map(Rank::new)), &smt(2, 1, 4), 3, false)
     };
     assert_eq!(of(Level::Numa, [1, 4, 1]), "0-3,8-11 0-15 4-7,12-15");
     assert_eq!(of(Level::Core, [1, 2, 1]), "0,8 1-2,9-10 3,11");

@@ -3,11 +3,11 @@
 //! A TPU chip can be opened by one process at a time. A process that was left behind keeps it, and the next program fails with `Device or
 //! resource busy`. rlaunch ends a holder only if the policy of the user allows that and no rule protects the holder.
 
+use crate::capped::Capped;
 use crate::id::Rank;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::time::Span;
-use crate::wire::capped::Capped;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;

@@ -4,10 +4,10 @@
 //! all hosts reach is taken. An earlier one that is slower is waited for: if several addresses work, launches shall rarely differ.
 
 use super::{Cx, JobAction};
+use crate::capped::Capped;
 use crate::id::NodeId;
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
-use crate::wire::capped::Capped;
 use crate::wire::peer_identity::Address;
 use crate::wire::probe::{Key, Place, Places};
 use crate::wire::to_node::ToNode;

@@ -3,6 +3,7 @@
 use super::host_leases::patience;
 use super::{Cx, JobAction, Setting};
 use crate::allocation::{HostStep, StepLayout, task_ids};
+use crate::capped::Capped;
 use crate::hostlist::{Chips, Host, fold};
 use crate::id::{AppIndex, LocalRank, NodeId, ProcId, Rank, WorldId};
 use crate::master_store::Holder;
@@ -15,7 +16,6 @@ use crate::spec::{AppBase, JobSpec, StdinPlan};
 use crate::time::Span;
 use crate::tpu::{TpuFacts, TpuHost};
 use crate::travel::Travel;
-use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::probe::Key;
 use crate::wire::to_node::{
@@ -185,7 +185,7 @@ impl Orders {
         let local = self.is_local(node);
         let meets = !sole && self.heads.contains(&node);
         let Some(apps) = self.apps.get(node.index()) else { return };
-        let bind = self.spec.settings.bind.of_node(&self.spec.rank_cpus, placement, node);
+        let bind = self.spec.settings.bind.of_ranks(&self.spec.rank_cpus, placement.ranks_of(node));
         let start = Start {
             job: self.spec.job,
             settings: Box::new(Settings { bind, ..self.spec.settings.clone() }),

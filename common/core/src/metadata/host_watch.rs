@@ -30,7 +30,7 @@ impl HostWatch {
     pub fn on_reading(&mut self, key: Key, reading: &Reading, now: WallNs) -> Option<Report> {
         match reading {
             Reading::None => None,
-            Reading::Warning => self.warn(WarningSource::of_key(key)),
+            Reading::Warning => self.warn(key.source()),
             Reading::Well => {
                 self.planned = self.planned.filter(|_| key != Key::UpcomingMaintenance);
                 None

@@ -15,6 +15,7 @@ pub use reading::{Reading, read_attribute};
 pub use watch::{Asked, Next, Outcome, Watch};
 
 use crate::time::Span;
+use crate::warnings::WarningSource;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -60,6 +61,14 @@ impl Key {
             Self::Preempted => "instance/preempted",
             Self::MaintenanceEvent => "instance/maintenance-event",
             Self::UpcomingMaintenance => "instance/upcoming-maintenance",
+        }
+    }
+
+    /// The source of a warning by this key.
+    const fn source(self) -> WarningSource {
+        match self {
+            Self::Preempted => WarningSource::Preempted,
+            Self::MaintenanceEvent | Self::UpcomingMaintenance => WarningSource::Maintenance,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Layout of a world: the hosts of its ranks, as each agent knows them.
 
+use crate::capped::unreserved;
 use crate::id::{JobId, Rank, WorldId};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
-use crate::wire::capped::unreserved;
 use crate::wire::codec::{decode, encode};
 use crate::wire::to_node::{MpiWorld, Rendezvous, WORLD_NAMESPACE};
 use alloc::format;

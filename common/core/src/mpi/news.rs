@@ -1,9 +1,9 @@
 //! Facts about MPI programs, for the event log.
 
+use crate::capped::unreserved;
 use crate::id::Rank;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
-use crate::wire::capped::unreserved;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, Serializer};
 

@@ -5,9 +5,9 @@
 //! namespace ends with its processes.
 
 use super::{Cx, NodeAction, Notice};
+use crate::capped::Capped;
 use crate::signal::Signal;
 use crate::time::Span;
-use crate::wire::capped::Capped;
 use crate::wire::to_node::{PortPlan, Rendezvous};
 use crate::wire::to_root::{Leftover, NAMED, ToRoot};
 use alloc::vec::Vec;

@@ -2,12 +2,12 @@
 
 use super::generation_change::Between;
 use super::{Census, Cx, NodeAction, Notice};
+use crate::capped::Capped;
 use crate::guard::devices::DeviceKind;
 use crate::machine::earliest;
 use crate::node::DeviceAction;
 use crate::patience::Patience;
 use crate::time::{Mono, Span};
-use crate::wire::capped::Capped;
 use crate::wire::to_node::Start;
 use crate::wire::to_root::{Leftover, NAMED, ToRoot};
 use alloc::vec::Vec;

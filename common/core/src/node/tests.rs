@@ -13,12 +13,12 @@ mod serve;
 mod worlds;
 
 use super::*;
+use crate::capped::Capped;
 use crate::id::{JobId, LocalRank, Rank, Std};
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::spec::{Role, StdinPlan, Tier};
 use crate::time::Span;
-use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::to_node::{APP_PART, PortPlan, WorldRank};
 use crate::wire::to_root::{Exited, Facts, Found, Hello, Leftover, SpawnError, SpawnStep, Usage};

@@ -9,11 +9,11 @@ mod tests;
 
 pub use host_table::{HostState, PoolHost, SliceState};
 
+use crate::capped::unreserved;
 use crate::id::{HoldId, JobId, NodeId};
 use crate::machine::earliest_of;
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
-use crate::wire::capped::unreserved;
 use crate::wire::frozen::pool::{Refusal, Want};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;

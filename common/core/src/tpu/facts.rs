@@ -2,9 +2,9 @@
 //! or from the hostfile.
 
 use super::Bounds;
+use crate::capped::Capped;
 use crate::hostlist::Chips;
 use crate::os_bytes::OsBytes;
-use crate::wire::capped::Capped;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};

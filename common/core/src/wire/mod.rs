@@ -1,8 +1,7 @@
-//! The messages between our processes: frames, capped collections and the messages of each direction.
+//! The messages between our processes: frames, and the messages of each direction.
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 pub mod beat;
-pub mod capped;
 pub mod codec;
 pub mod frame;
 pub mod frozen;

@@ -2,7 +2,7 @@
 //!
 //! The launcher's edges pass these on by the addresses that hosts have; no machine decides anything by them.
 
-use super::capped::Capped;
+use crate::capped::Capped;
 use crate::id::NodeId;
 use crate::master_store::Guard;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};

@@ -5,8 +5,8 @@
 //! Host, address and port are in the key, so the key is
 //! worth nothing at another place. A process on two hosts that have the same address could pass it on.
 
-use super::capped::Capped;
 use super::to_root::ADDRESSES;
+use crate::capped::Capped;
 use crate::id::NodeId;
 use crate::os_bytes::OsBytes;
 use core::fmt;

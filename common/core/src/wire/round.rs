@@ -4,8 +4,8 @@
 //! ranks. Faults are sent at once. Everything carries the round that it is about: what comes late is of another, and is dropped. Ranks
 //! are named by their initial ranks, which their processes keep.
 
-use super::capped::Capped;
 use crate::allocation::StepLayout;
+use crate::capped::Capped;
 use crate::id::{ProcId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::Mode;

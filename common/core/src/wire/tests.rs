@@ -1,7 +1,6 @@
 //! Properties of every message, and of every garbage in its place.
 #![allow(clippy::arithmetic_side_effects, reason = "bounds of a test")]
 
-use super::capped::Capped;
 use super::codec::{WireMessage, decode, encode};
 use super::limit::{self, Met};
 use super::node_news::NodeNews;
@@ -9,6 +8,7 @@ use super::probe::Key;
 use super::to_node::{Delta, Find, MpiWorld, PortPlan, Rendezvous, Start, ToNode, WorldRank};
 use super::to_root::{Exited, Facts, Leftover, Started, ToRoot, Usage};
 use crate::allocation::{HostStep, StepLayout};
+use crate::capped::Capped;
 use crate::gpus::Share;
 use crate::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, DeviceStep};
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, Std, WorldId};

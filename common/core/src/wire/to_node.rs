@@ -1,12 +1,12 @@
 //! From the launcher to a node.
 
-use super::capped::{Capped, unreserved};
 use super::codec::WireMessage;
 use super::order::Asker;
 use super::peer_identity::{Answer, Question};
 use super::probe::{Key, Places};
 use super::round::RoundDown;
 use crate::allocation::HostStep;
+use crate::capped::{Capped, unreserved};
 use crate::guard::devices::DeviceStep;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, WorldId};
 use crate::mpi::HostRanks;

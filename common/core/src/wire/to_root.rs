@@ -1,12 +1,12 @@
 //! From a node to the launcher.
 
-use super::capped::Capped;
 use super::codec::WireMessage;
 use super::node_news::NodeNews;
 use super::order::RankOrder;
 use super::peer_identity::{Address, Answer, HOST_ADDRESSES, Question};
 use super::round::RoundUp;
 use crate::bind::BindError;
+use crate::capped::Capped;
 use crate::errno::{ENOENT, ENOTDIR};
 use crate::guard::devices::DeviceHolder;
 use crate::id::{AppIndex, ProcId, Std, WorldId};

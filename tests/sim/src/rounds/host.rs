@@ -2,6 +2,7 @@
 
 use super::client::{Client, Place};
 use super::{Ev, World};
+use rlaunch_core::capped::Capped;
 use rlaunch_core::id::{NodeId, ProcId, SessionId, Std};
 use rlaunch_core::job::{CloseReason, GuardianEnd, JobEvent};
 use rlaunch_core::machine::Machine as _;
@@ -14,7 +15,6 @@ use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::Tier;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Mono;
-use rlaunch_core::wire::capped::Capped;
 use rlaunch_core::wire::codec;
 use rlaunch_core::wire::frozen::client::client_round::Heard;
 use rlaunch_core::wire::to_node::{Delta, PortPlan, Start};

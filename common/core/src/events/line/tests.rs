@@ -6,6 +6,7 @@ use super::*;
 use crate::allocation::Scheduler;
 use crate::bind::{BindError, BindingNews, Unbound};
 use crate::bootstrap::{CarrierEnd, CarrierKind, CarrierNews, FallBack, HostFailure, Refusal};
+use crate::capped::Capped;
 use crate::discover::{DiscoverFault, Ignored};
 use crate::events::{
     Answer, AppLine, Cause, JobNews, JobStart, Lost, NoRestart, RanksState, RestartCause, SinkEnd, SlicesTaken, Tried,
@@ -29,7 +30,6 @@ use crate::topology::Level;
 use crate::tpu::SliceError;
 use crate::travel::{Lowered, Resource};
 use crate::warnings::{Response, WarningNote, WarningSource};
-use crate::wire::capped::Capped;
 use crate::wire::limit::{Limit, Met};
 use crate::wire::node_news::NodeNews;
 use crate::wire::to_root::{Facts, Found, HostUse, Leftover, NodeRefusal, SpawnError, SpawnStep, Usage};

@@ -7,6 +7,7 @@
 //! had. It stays there, in later generations too.
 
 use super::Rounds;
+use crate::capped::Capped;
 use crate::id::{NodeId, ProcId, Rank};
 use crate::job::facts::JobFacts;
 use crate::job::proc_table::{End, Procs};
@@ -17,7 +18,6 @@ use crate::rank_set::RankSet;
 use crate::restart::remark::Remark;
 use crate::restart::{RestartEvent, RoundNote};
 use crate::status::Status;
-use crate::wire::capped::Capped;
 use crate::wire::round::RoundDown;
 use crate::wire::to_node::ToNode;
 use crate::wire::to_root::Started;

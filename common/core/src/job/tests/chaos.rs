@@ -1,8 +1,8 @@
 //! Anything at any time: random events in random order, so that no transition is missing and none contradicts another.
 
 use super::*;
+use crate::capped::Capped;
 use crate::spec::Tier;
-use crate::wire::capped::Capped;
 use crate::wire::to_root::{Hello, Started};
 
 /// xorshift64*: enough to shuffle events, and the same on every machine.

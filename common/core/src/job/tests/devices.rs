@@ -29,7 +29,7 @@ fn waiting(spec: &JobSpec) -> Script {
 
 fn in_use() -> ToRoot {
     ToRoot::Refused(NodeRefusal::Devices {
-        holders: crate::wire::capped::Capped::default(),
+        holders: crate::capped::Capped::default(),
         more: 0,
         hidden: "/dev/vfio/0".into(),
     })

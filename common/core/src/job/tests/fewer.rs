@@ -3,13 +3,13 @@
 use super::hosts::{done, hello, met, ranks, starts, told};
 use super::*;
 use crate::bootstrap::{CarrierEnd, CarrierKind, HostFailure};
+use crate::capped::Capped;
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use crate::spec::{JobSpec, StdinPlan};
 use crate::time::HostTime;
 use crate::wire::beat::Beat;
-use crate::wire::capped::Capped;
 use crate::wire::to_node::PortPlan;
 use crate::wire::to_root::{Exited, Hello, Reached, Started, Usage};
 

@@ -3,9 +3,9 @@
 use super::hosts::{OTHER, done, exits, hello, running, told, two};
 use super::*;
 use crate::backoff::ALIKE;
+use crate::capped::Capped;
 use crate::restarts::Restarts;
 use crate::spec::JobSpec;
-use crate::wire::capped::Capped;
 use crate::wire::to_node::{PortPlan, Rendezvous};
 use crate::wire::to_root::{Exited, Started, Usage};
 

@@ -1,6 +1,7 @@
 //! A scripted node on a clock that only the test moves.
 
 use super::*;
+use crate::capped::Capped;
 use crate::ended::key;
 use crate::hostlist::Host;
 use crate::id::JobId;
@@ -11,7 +12,6 @@ use crate::restart::RoundsEnd;
 use crate::spec::{AppBase, AppSpec, JobSpec, Role, Tier};
 use crate::store::StoreNews;
 use crate::wire::beat::Beat;
-use crate::wire::capped::Capped;
 use crate::wire::codec;
 use crate::wire::node_news::NodeNews;
 use crate::wire::to_root::{Exited, Hello, Started, Usage};

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bootstrap::{CarrierEnd, CarrierKind, HostFailure};
+use crate::capped::Capped;
 use crate::hostlist::Host;
 use crate::id::{AppIndex, LocalRank};
 use crate::place::{Node, Placement, Processes, RankPlacement, Worlds};
@@ -9,7 +10,6 @@ use crate::report::Became;
 use crate::spec::{JobSpec, Tier};
 use crate::time::HostTime;
 use crate::wire::beat::Beat;
-use crate::wire::capped::Capped;
 use crate::wire::to_node::{PortPlan, Rendezvous, Start};
 use crate::wire::to_root::{Exited, Hello, Reached, Started, Usage};
 

@@ -2,13 +2,13 @@
 
 use super::hosts::{OTHER, exits, hello, two};
 use super::*;
+use crate::capped::Capped;
 use crate::events::Lost;
 use crate::id::{AppIndex, ClientId, NodeId, WorldId};
 use crate::os_bytes::OsBytes;
 use crate::place::{World, Worlds};
 use crate::spec::JobSpec;
 use crate::time::HostTime;
-use crate::wire::capped::Capped;
 use crate::wire::frozen::client::Reply;
 use crate::wire::frozen::client::order::{Order, Program, Request};
 use crate::wire::order::{Asker, RankOrder};

@@ -2,8 +2,8 @@
 
 use super::hosts::{OTHER, done, hello, met, ranks, starts, two};
 use super::*;
+use crate::capped::Capped;
 use crate::master_store::{ForAgent, ForRank0, Holder};
-use crate::wire::capped::Capped;
 use crate::wire::to_root::Hello;
 use alloc::format;
 

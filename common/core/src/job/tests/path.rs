@@ -1,11 +1,11 @@
 //! Start-up, output and the event log of an ordinary run.
 
 use super::*;
+use crate::capped::Capped;
 use crate::framework::MpiService;
 use crate::rounds::Rounds;
 use crate::spec::StdinPlan::{None as Null, Rank0};
 use crate::spec::{AppBase, Tier};
-use crate::wire::capped::Capped;
 use crate::wire::to_node::PortPlan;
 use crate::wire::to_root::{Hello, Started};
 

@@ -59,9 +59,9 @@ fn place(s: &Script) -> Option<OsBytes> {
     met.first().map(|(_, rendezvous)| rendezvous.addr.clone())
 }
 
-fn tried(list: &[(&str, i32)]) -> crate::wire::capped::Capped<Tried, { crate::wire::to_root::ADDRESSES }> {
+fn tried(list: &[(&str, i32)]) -> crate::capped::Capped<Tried, { crate::wire::to_root::ADDRESSES }> {
     let tried = list.iter().map(|(addr, errno)| Tried { at: alloc::format!("{addr}:20000").into(), errno: *errno });
-    crate::wire::capped::Capped::chunks(tried).remove(0)
+    crate::capped::Capped::chunks(tried).remove(0)
 }
 
 #[test]

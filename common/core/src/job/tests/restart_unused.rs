@@ -1,11 +1,11 @@
 //! Ranks are to be held back or replaced, and the program knows nothing of rounds.
 
 use super::*;
+use crate::capped::Capped;
 use crate::restart::RoundNote;
 use crate::restart::remark::{Remark, Unused};
 use crate::rounds::Rounds;
 use crate::spec::JobSpec;
-use crate::wire::capped::Capped;
 use crate::wire::round::{Enrolled, RoundUp};
 
 fn asked(ranks: u32) -> JobSpec {

@@ -2,6 +2,7 @@
 
 use super::hosts::{OTHER, done, exits, running, told};
 use super::*;
+use crate::capped::Capped;
 use crate::id::Round;
 use crate::rank_assign::parse;
 use crate::report::Rounds as Told;
@@ -11,7 +12,6 @@ use crate::restarts::Restarts;
 use crate::rounds::Rounds;
 use crate::spec::JobSpec;
 use crate::time::HostTime;
-use crate::wire::capped::Capped;
 use crate::wire::round::{Enrolled, RoundDown, RoundUp};
 use crate::wire::to_node::Rendezvous;
 use alloc::boxed::Box;

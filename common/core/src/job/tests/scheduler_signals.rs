@@ -3,9 +3,9 @@
 use super::*;
 use crate::allocation::Scheduler;
 use crate::bootstrap::{CarrierEnd, CarrierEvent, CarrierKind, CarrierNews};
+use crate::capped::Capped;
 use crate::job::tests::hosts::{hello, two};
 use crate::wire::beat::Beat;
-use crate::wire::capped::Capped;
 
 /// A job of two hosts in a step.
 fn in_step() -> Script {

@@ -3,13 +3,13 @@
 use super::fewer::{left_out, three};
 use super::hosts::{done, hello, told};
 use super::*;
+use crate::capped::Capped;
 use crate::restart::Limits;
 use crate::restarts::Restarts;
 use crate::rounds::Rounds;
 use crate::spec::JobSpec;
 use crate::time::HostTime;
 use crate::wire::beat::Beat;
-use crate::wire::capped::Capped;
 use crate::wire::round::{Enrolled, RoundUp};
 use crate::wire::to_node::{PortPlan, Rendezvous};
 use crate::wire::to_root::{Exited, Started, Usage};

@@ -1,12 +1,12 @@
 //! Groups: worlds besides the first one, and the program with which the job ends.
 
 use super::*;
+use crate::capped::Capped;
 use crate::id::{AppIndex, ClientId, WorldId};
 use crate::mpi::MpiNews;
 use crate::os_bytes::OsBytes;
 use crate::place::{World, Worlds};
 use crate::spec::{AppSpec, JobSpec};
-use crate::wire::capped::Capped;
 use crate::wire::frozen::client::Reply;
 use crate::wire::frozen::client::order::{Order, Program, Request, Spawned};
 use crate::wire::node_news::NodeNews;

@@ -1,12 +1,12 @@
 //! Ranks of this host that other ranks wait for. After [`AWAITED`] this node sends them to the launcher, once for each round.
 
 use super::{Rounds, State, round_reports};
+use crate::capped::Capped;
 use crate::id::Rank;
 use crate::machine::earliest;
 use crate::node::Cx;
 use crate::restart::AWAITED;
 use crate::time::Mono;
-use crate::wire::capped::Capped;
 use crate::wire::round::{BATCH, RoundUp};
 use alloc::vec::Vec;
 

@@ -1,10 +1,10 @@
 //! A rank of this node, in rounds.
 
+use crate::capped::Capped;
 use crate::id::{ProcId, Rank, SessionId};
 use crate::os_bytes::OsBytes;
 use crate::restart::detect::Watch;
 use crate::time::Mono;
-use crate::wire::capped::Capped;
 use crate::wire::round::{Enrolled, KEYS};
 use crate::wire::to_node::Delta;
 

@@ -13,6 +13,7 @@ mod round_orders;
 mod round_reports;
 
 use super::{Cx, NodeAction, Sandbox};
+use crate::capped::Capped;
 use crate::error::hinted;
 use crate::id::{ProcId, Rank, Round, SessionId};
 use crate::node::SessionAction;
@@ -23,7 +24,6 @@ use crate::restart::rank_fault::{FaultKind, Leave};
 use crate::restart::terms::{self, Terms};
 use crate::signal::Signal;
 use crate::time::{Mono, Span};
-use crate::wire::capped::Capped;
 use crate::wire::frozen::client::client_round::{Dismissal, Heard, Said};
 use crate::wire::round::{KEY, RoundMember, RoundRendezvous};
 use crate::wire::to_node::{Delta, Rendezvous, Start};

@@ -1,11 +1,11 @@
 //! Hosts of a job as far as the machine of rounds hears of them, with queues between: what is on its way can be late, or lost.
 
 use super::*;
+use crate::capped::Capped;
 use crate::id::{ProcId, Rank};
 use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::signal::Signal;
 use crate::status::Status;
-use crate::wire::capped::Capped;
 use crate::wire::round::Enrolled;
 use alloc::collections::{BTreeMap, VecDeque};
 

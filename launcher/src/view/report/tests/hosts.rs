@@ -2,10 +2,10 @@
 
 use super::*;
 use rlaunch_core::allocation::Scheduler;
+use rlaunch_core::capped::Capped;
 use rlaunch_core::events::JobNews;
 use rlaunch_core::guard::devices::{DeviceHolder, Kept};
 use rlaunch_core::warnings::{Response, WarningSource};
-use rlaunch_core::wire::capped::Capped;
 
 /// A job with two ranks on each of four hosts, of which so many have to be ready.
 pub(super) fn on_hosts(least: Option<u32>) -> Log {

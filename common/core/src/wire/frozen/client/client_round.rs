@@ -5,12 +5,12 @@
 //! writes it. An agent answers a message that it does not know by [`Heard::Unsupported`]; a client drops such messages.
 
 use super::super::fields::Malformed;
+use crate::capped::unreserved;
 use crate::id::{Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::Mode;
 use crate::restart::rank_fault::{Fault, Leave};
 use crate::time::Span;
-use crate::wire::capped::unreserved;
 use crate::wire::codec::{append, decode_borrowed, set_length};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};

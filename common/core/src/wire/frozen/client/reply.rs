@@ -1,10 +1,10 @@
 //! The answer to a request.
 
 use super::super::fields::Malformed;
+use crate::capped::unreserved;
 use crate::error::Hint as _;
 use crate::store::{Answer, Refusal};
 use crate::time::Span;
-use crate::wire::capped::unreserved;
 use crate::wire::codec::{append, decode_borrowed};
 use alloc::string::ToString as _;
 use alloc::vec::Vec;

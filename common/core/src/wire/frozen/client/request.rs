@@ -1,10 +1,10 @@
 //! The operations, by their numbers.
 
 use super::super::fields::Malformed;
+use crate::capped::unreserved;
 use crate::rank_set::RankSet;
 use crate::store::{Ask, Expected, Revision};
 use crate::time::Span;
-use crate::wire::capped::unreserved;
 use crate::wire::codec::{append, decode_borrowed};
 use alloc::vec::Vec;
 use serde::Deserialize;

@@ -34,11 +34,11 @@ mod tests;
 pub use reply::{Granted, GrantedHost, Holder, HostReport, HostWord, PoolReply, Refusal, Report, SliceReport, Slices};
 
 use super::fields::Malformed;
+use crate::capped::unreserved;
 use crate::id::JobId;
 use crate::os_bytes::OsBytes;
 use crate::pool::Need;
 use crate::time::Span;
-use crate::wire::capped::unreserved;
 use crate::wire::codec::{append, set_length};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};

@@ -2,10 +2,10 @@
 
 use super::super::fields::Malformed;
 use super::{MAX_REPLY, open, to_frame};
+use crate::capped::unreserved;
 use crate::id::JobId;
 use crate::os_bytes::OsBytes;
 use crate::time::Span;
-use crate::wire::capped::unreserved;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,5 @@
 //! Collections with a limit in their type: a declared length can neither reserve memory nor pass the limit.
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use alloc::vec::Vec;
 use core::fmt;
