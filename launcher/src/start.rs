@@ -22,7 +22,7 @@ use rlaunch_core::job::{Job, Setting};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{Node, Note};
 use rlaunch_core::rounds::PolicyReader;
-use rlaunch_core::spec::StdinPlan;
+use rlaunch_core::settings::StdinPlan;
 use rlaunch_core::stream::label::Prefix;
 use rlaunch_core::time::{Mono, WallNs};
 use rlaunch_core::travel::{Limit, Resource, Travel};

@@ -9,7 +9,8 @@ use rlaunch_core::bootstrap::{Answer, Hash, Heard, PREAMBLE, Preamble, Scanner, 
 use rlaunch_core::capped::Capped;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank};
 use rlaunch_core::os_strings::OsStrings;
-use rlaunch_core::spec::{AppBase, Contain, Role, StdinPlan};
+use rlaunch_core::settings::{Contain, StdinPlan};
+use rlaunch_core::spec::{AppBase, Role};
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::codec::{WireMessage, decode, encode};
 use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane, parse_header};

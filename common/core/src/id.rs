@@ -125,6 +125,12 @@ impl JobId {
     pub fn short(&self) -> alloc::string::String {
         alloc::format!("{:02x}{:02x}{:02x}{:02x}", self.0[0], self.0[1], self.0[2], self.0[3])
     }
+
+    /// The name of a world for MPI libraries: that of the job, and of the start of its ranks.
+    #[must_use]
+    pub fn world_name(&self, namespace: u32) -> alloc::string::String {
+        alloc::format!("rl-{self}-{namespace}")
+    }
 }
 
 impl fmt::Display for JobId {

@@ -60,6 +60,7 @@ pub mod settings;
 pub mod sharding;
 pub mod shell;
 pub mod signal;
+pub mod slices;
 pub mod spec;
 pub mod status;
 pub mod store;

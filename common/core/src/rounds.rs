@@ -3,7 +3,6 @@
 use crate::error::hinted;
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{Policy, parse};
-use crate::restart::Limits;
 use crate::time::Span;
 use alloc::string::String;
 
@@ -43,6 +42,32 @@ impl Default for Rounds {
             respawn: false,
             respawn_timeout: Self::RESPAWN,
             asked: OsBytes::default(),
+        }
+    }
+}
+
+/// Limits of the user or the program; `None`: no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// Most rounds, the first included. Planned ones do not count.
+    pub max_rounds: Option<u32>,
+    /// Fewest healthy ranks.
+    pub min_world: Option<u32>,
+    /// Fewest active ranks.
+    pub min_active: Option<u32>,
+    /// A rank that has more faults of its own than this takes no part any more.
+    pub max_rank_faults: Option<u32>,
+}
+
+impl Limits {
+    /// The limits of the command line, and the program's where it sets none.
+    #[must_use]
+    pub fn or(self, program: Self) -> Self {
+        Self {
+            max_rounds: self.max_rounds.or(program.max_rounds),
+            min_world: self.min_world.or(program.min_world),
+            min_active: self.min_active.or(program.min_active),
+            max_rank_faults: self.max_rank_faults.or(program.max_rank_faults),
         }
     }
 }

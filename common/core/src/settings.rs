@@ -6,10 +6,10 @@ use crate::bind::Bind;
 use crate::framework::MpiPlan;
 use crate::gpus::Share;
 use crate::guard::devices::DevicePlan;
+use crate::id::Rank;
 use crate::master_store::StorePlan;
 use crate::os_bytes::OsBytes;
 use crate::restarts::Restarts;
-use crate::spec::{Contain, OnFailure, StdinPlan};
 use crate::time::Span;
 use crate::warnings::WarningPlan;
 use serde::{Deserialize, Serialize};
@@ -94,5 +94,61 @@ pub struct OutputPlan {
 impl Default for OutputPlan {
     fn default() -> Self {
         Self { label: None, stdin: StdinPlan::Rank0 }
+    }
+}
+
+/// `--contain`: which guarantee that nothing outlives the job is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Contain {
+    /// The strongest that costs the ranks nothing: a PID namespace for root, subreapers otherwise.
+    Auto,
+    /// A PID namespace, by a user namespace if need be; refused if there is none.
+    T1,
+    /// Subreapers.
+    T3,
+    /// Refuse to start without a guarantee by the kernel (a PID namespace).
+    Strict,
+}
+
+/// The guarantee that holds for a node, as its agent reports it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tier {
+    /// A PID namespace: the kernel leaves nothing, whatever dies.
+    T1,
+    /// Guardian and agent, both subreapers: nothing is left if one of the two survives.
+    T3,
+}
+
+/// `--on-failure`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// The first failure ends the job.
+    Kill,
+    /// The others continue.
+    Continue,
+}
+
+/// `--stdin`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum StdinPlan {
+    /// Rank 0 reads it, all others /dev/null.
+    Rank0,
+    /// Each rank reads all of it.
+    All,
+    /// All ranks read /dev/null.
+    None,
+}
+
+impl StdinPlan {
+    /// The plan as far as this rank reads.
+    #[must_use]
+    pub const fn of(self, rank: Rank) -> Self {
+        match self {
+            Self::Rank0 if rank.get() > 0 => Self::None,
+            Self::Rank0 | Self::All | Self::None => self,
+        }
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::bind::CpuList;
 use crate::env::value;
-use crate::id::{AppIndex, JobId, Rank};
-use crate::job::slices::{Grow, SlicePlan};
+use crate::id::{AppIndex, JobId};
 use crate::logs::Logs;
 use crate::os_bytes::OsBytes;
 use crate::os_strings::OsStrings;
 use crate::place::{Placement, World};
 use crate::rounds::Rounds;
 use crate::settings::Settings;
+use crate::slices::{Grow, SlicePlan};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -138,61 +138,5 @@ impl Role {
     #[must_use]
     pub fn sole() -> Self {
         Self { name: Self::UNNAMED.into(), apps: 1, world: World::default() }
-    }
-}
-
-/// `--contain`: which guarantee that nothing outlives the job is asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Contain {
-    /// The strongest that costs the ranks nothing: a PID namespace for root, subreapers otherwise.
-    Auto,
-    /// A PID namespace, by a user namespace if need be; refused if there is none.
-    T1,
-    /// Subreapers.
-    T3,
-    /// Refuse to start without a guarantee by the kernel (a PID namespace).
-    Strict,
-}
-
-/// The guarantee that holds for a node, as its agent reports it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Tier {
-    /// A PID namespace: the kernel leaves nothing, whatever dies.
-    T1,
-    /// Guardian and agent, both subreapers: nothing is left if one of the two survives.
-    T3,
-}
-
-/// `--on-failure`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnFailure {
-    /// The first failure ends the job.
-    Kill,
-    /// The others continue.
-    Continue,
-}
-
-/// `--stdin`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum StdinPlan {
-    /// Rank 0 reads it, all others /dev/null.
-    Rank0,
-    /// Each rank reads all of it.
-    All,
-    /// All ranks read /dev/null.
-    None,
-}
-
-impl StdinPlan {
-    /// The plan as far as this rank reads.
-    #[must_use]
-    pub const fn of(self, rank: Rank) -> Self {
-        match self {
-            Self::Rank0 if rank.get() > 0 => Self::None,
-            Self::Rank0 | Self::All | Self::None => self,
-        }
     }
 }

@@ -8,7 +8,7 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "reads a file of expected results")]
 
-use rlaunch_core::job::slices::{Choice, Growth, Sizes, SlotId, choose, growth};
+use rlaunch_core::slices::{Choice, Growth, Sizes, SlotId, choose, growth};
 use rlaunch_core::time::Span;
 use serde_json::{Value, json};
 

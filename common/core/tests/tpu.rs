@@ -13,7 +13,7 @@ use rlaunch_core::capped::Capped;
 use rlaunch_core::env::{self, Host, RankVariables};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, Rank, WorldId};
 use rlaunch_core::os_strings::OsStrings;
-use rlaunch_core::spec::Tier;
+use rlaunch_core::settings::Tier;
 use rlaunch_core::tpu::{Attributes, Bounds, FactsSource, SliceHost, TpuFacts, TpuHost, plan};
 use serde_json::Value;
 use std::collections::BTreeMap;

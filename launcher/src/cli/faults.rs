@@ -6,8 +6,7 @@ use super::table::options;
 use super::values::{self, Lookup};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::restarts::{self, Restarts};
-use rlaunch_core::settings::EndingPlan;
-use rlaunch_core::spec::{Contain, OnFailure};
+use rlaunch_core::settings::{Contain, EndingPlan, OnFailure};
 use rlaunch_core::time::Span;
 use rlaunch_core::warnings::{self, OnWarning, WarningPlan};
 

@@ -6,7 +6,7 @@ use super::scan::Given;
 use super::table::options;
 use super::values::{self, Lookup};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::spec::StdinPlan;
+use rlaunch_core::settings::StdinPlan;
 use rlaunch_core::stream::label::Prefix;
 
 options! {

@@ -6,7 +6,7 @@ use super::{Program, Run, Site};
 use rlaunch_core::id::{AppIndex, WorldId};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{Placement, World, Worlds};
-use rlaunch_core::spec::OnFailure;
+use rlaunch_core::settings::OnFailure;
 
 /// An option of a program, as it was spelled, with its value.
 type Spelled<T> = Option<(OsBytes, T)>;

@@ -9,7 +9,7 @@ use super::nodes::Nodes;
 use rlaunch_core::errno::EIO;
 use rlaunch_core::id::{NodeId, ProcId, Std, StreamId};
 use rlaunch_core::place::Placement;
-use rlaunch_core::spec::StdinPlan;
+use rlaunch_core::settings::StdinPlan;
 use rlaunch_core::stream::intake::{Intake, Pace};
 use rlaunch_core::wire::frame::{Flags, MAX_DATA};
 use rlaunch_core::wire::to_root::{InputNews, ToRoot};

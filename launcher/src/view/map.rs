@@ -5,10 +5,10 @@ use rlaunch_core::allocation::Allocation;
 use rlaunch_core::bootstrap::CarrierKind;
 use rlaunch_core::hostlist::fold_in_order;
 use rlaunch_core::id::{AppIndex, NodeId, Rank};
-use rlaunch_core::job::slices::{SlicePlan, Slot};
 use rlaunch_core::master_store::Holder;
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::place::{Node, Note, Placement};
+use rlaunch_core::slices::{SlicePlan, Slot};
 use rlaunch_core::spec::JobSpec;
 use rlaunch_core::time::Span;
 use std::fmt::Write as _;
@@ -411,9 +411,9 @@ mod tests {
     use super::*;
     use rlaunch_core::hostlist;
     use rlaunch_core::hostlist::Chips;
-    use rlaunch_core::job::slices::{Grow, Sizes, slots};
     use rlaunch_core::master_store::{ForAgent, ForRank0};
     use rlaunch_core::place::{AppRequest, By, Here, Request, place};
+    use rlaunch_core::slices::{Grow, Sizes, slots};
 
     const LEFT: Holder = Holder::Rank0(ForRank0::NotPython);
 

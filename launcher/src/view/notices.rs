@@ -10,8 +10,8 @@ use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, Rest
 use rlaunch_core::id::{NodeId, Rank, Std};
 use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::report::Report;
+use rlaunch_core::settings::OnFailure;
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::OnFailure;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::travel::Lowered;

@@ -16,7 +16,7 @@ use rlaunch_core::node::NodeEvent;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
 use rlaunch_core::restarts::Restarts;
-use rlaunch_core::spec::{OnFailure, Tier};
+use rlaunch_core::settings::{OnFailure, Tier};
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::to_root::SpawnStep;

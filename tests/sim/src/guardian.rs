@@ -5,7 +5,7 @@ use crate::plan::MS;
 use crate::world::{Ev, World};
 use rlaunch_core::job::{GuardianEnd, JobEvent};
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::spec::Tier;
+use rlaunch_core::settings::Tier;
 use rlaunch_core::time::Mono;
 
 #[derive(Default)]

@@ -17,8 +17,8 @@ use rlaunch_core::events::{Cause, Lost};
 use rlaunch_core::id::{NodeId, ProcId, Rank};
 use rlaunch_core::job::CloseReason;
 use rlaunch_core::node::{NodeEvent, SignalledPart};
+use rlaunch_core::settings::OnFailure;
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::OnFailure;
 use rlaunch_core::status::Status;
 use rlaunch_core::wire::to_node::ToNode;
 

@@ -10,8 +10,9 @@ use crate::ways::{self, Nets, OPEN};
 use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
 use rlaunch_core::place::{Node, Placement, Processes, RankPlacement, Worlds};
+use rlaunch_core::settings::{OnFailure, Tier};
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppSpec, JobSpec, OnFailure, Tier};
+use rlaunch_core::spec::{AppSpec, JobSpec};
 use rlaunch_core::time::Span;
 
 /// Told apart from the stream of the run itself.

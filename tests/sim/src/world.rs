@@ -17,8 +17,8 @@ use crate::truth::Truth;
 use crate::worlds::{self, Orders};
 use rlaunch_core::id::{NodeId, ProcId};
 use rlaunch_core::job::JobEvent;
+use rlaunch_core::settings::Tier;
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::Tier;
 use rlaunch_core::time::Mono;
 use std::collections::BTreeMap;
 

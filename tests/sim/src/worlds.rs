@@ -16,7 +16,7 @@ use rlaunch_core::id::{AppIndex, ClientId, NodeId, ProcId, Rank, WorldId};
 use rlaunch_core::node::{ExecSpec, NodeEvent};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::{Placement, World as Group};
-use rlaunch_core::spec::OnFailure;
+use rlaunch_core::settings::OnFailure;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::frozen::client::Reply;
 use rlaunch_core::wire::frozen::client::order::{Order, Program, Request, Spawned};

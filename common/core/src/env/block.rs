@@ -7,7 +7,7 @@ use super::{gpu_variables, jax, net, ompi, others, own, pmi, python, slurm, torc
 use crate::allocation::StepLayout;
 use crate::id::{AppIndex, JobId, LocalRank, Rank, WorldId};
 use crate::os_strings::OsStrings;
-use crate::spec::Tier;
+use crate::settings::Tier;
 use crate::tpu::{RankChips, TpuHost};
 use core::net::Ipv4Addr;
 

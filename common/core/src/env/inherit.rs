@@ -251,7 +251,7 @@ mod tests {
     use super::super::{Host, REGISTRY, RankVariables, SlurmStep, common, of_rank, without, without_tpu};
     use super::*;
     use crate::id::{AppIndex, JobId, LocalRank, Rank};
-    use crate::spec::Tier;
+    use crate::settings::Tier;
     use alloc::collections::BTreeSet;
     use alloc::string::{String, ToString};
     use alloc::vec;

@@ -228,7 +228,7 @@ mod tests {
     use super::*;
     use crate::id::{AppIndex, JobId, LocalRank, Rank, WorldId};
     use crate::os_strings::OsStrings;
-    use crate::spec::Tier;
+    use crate::settings::Tier;
     use alloc::collections::BTreeSet;
     use core::net::Ipv4Addr;
 

@@ -7,7 +7,6 @@
 use super::block::{Host, MpiHost, RankVariables, Sink};
 use super::pmi::crowded;
 use super::{Contract, Role, Var};
-use crate::mpi::Layout;
 use alloc::format;
 
 const fn set(name: &'static str, doc: &'static str) -> Var {
@@ -122,7 +121,7 @@ pub(super) fn common(host: &Host<'_>, out: &mut Sink<'_>) {
     if let Some((address, bits)) = network {
         out.text("OMPI_MCA_btl_tcp_if_include", format!("{address}/{bits}").as_bytes());
     }
-    let world = Layout::name_of(host.job, namespace);
+    let world = host.job.world_name(namespace);
     out.text("OMPI_MCA_orte_local_daemon_uri", b"0.0;tcp://127.0.0.1:1");
     out.text("PMIX_BFROP_BUFFER_TYPE", b"PMIX_BFROP_BUFFER_NON_DESC");
     out.text("PMIX_GDS_MODULE", b"hash");

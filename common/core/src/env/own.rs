@@ -3,7 +3,7 @@
 use super::block::{Host, RankVariables, Sink};
 use super::{Contract, Role, Var};
 use crate::id::WorldId;
-use crate::spec::Tier;
+use crate::settings::Tier;
 use alloc::format;
 
 const fn var(name: &'static str, role: Role, doc: &'static str) -> Var {

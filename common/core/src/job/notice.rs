@@ -4,12 +4,12 @@
 //! sender is called from several places, or the effect has to follow everything else that the same step does. Timers of one moment are
 //! such a step: the losses that they find are handled after the last of them.
 
-use super::slices::SlotId;
 use crate::events::{Cause, Lost, What};
 use crate::hostlist::Chips;
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
 use crate::signal::Signal;
+use crate::slices::SlotId;
 use crate::status::Status;
 use crate::time::{HostTime, Mono, Span};
 use crate::wire::to_node::ToNode;

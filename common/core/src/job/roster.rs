@@ -125,7 +125,7 @@ impl Roster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Tier;
+    use crate::settings::Tier;
     use proptest::prelude::*;
 
     fn states() -> impl Strategy<Value = State> {

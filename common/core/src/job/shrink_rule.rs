@@ -22,7 +22,7 @@ use crate::events::Lost;
 use crate::id::{NodeId, Rank};
 use crate::place::Placement;
 use crate::rank_assign::{self, Keys, Numbers, Source, World};
-use crate::restart::Limits;
+use crate::rounds::Limits;
 use crate::spec::JobSpec;
 use crate::status::Status;
 use crate::time::{HostTime, Mono};

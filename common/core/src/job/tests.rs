@@ -35,8 +35,8 @@ use crate::events::{Answer, Cause, JobNews, Lost, RanksState, RestartCause, Sink
 use crate::exit::Ending;
 use crate::id::{NodeId, ProcId, Rank, Std, StreamId};
 use crate::report::Became;
+use crate::settings::OnFailure;
 use crate::signal::Signal;
-use crate::spec::OnFailure;
 use crate::status::Status;
 use crate::time::Span;
 use crate::wire::to_node::{SPAWN_BATCH, ToNode};

@@ -69,7 +69,7 @@ impl Layout {
     /// The layout of a generation of ranks. A host that has been sent none is the only one.
     #[must_use]
     pub fn new(job: JobId, rendezvous: &Rendezvous, host: &OsBytes, is_crowded: bool) -> Self {
-        let name = Self::name_of(job, rendezvous.namespace);
+        let name = job.world_name(rendezvous.namespace);
         match &rendezvous.mpi {
             Some(world) => {
                 let MpiWorld { apps, mut hosts, origin } = (**world).clone();
@@ -86,12 +86,6 @@ impl Layout {
                 Self { name, hosts, here: 0, apps, is_crowded, origin, session_dir: OsBytes::default() }
             }
         }
-    }
-
-    /// The name of a world: that of the job, and of the start of its ranks.
-    #[must_use]
-    pub fn name_of(job: JobId, namespace: u32) -> String {
-        format!("rl-{job}-{namespace}")
     }
 
     /// The name of another world of the job.

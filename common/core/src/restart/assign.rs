@@ -4,6 +4,7 @@ use super::end_reason::EndReason;
 use super::membership::{Member, MemberState, PolicyKeys};
 use super::rank_fault::{Fault, FaultKind};
 use super::remark::{FaultLimit, Remark};
+use super::round_limits::{check_rounds, check_world};
 use super::{CallEnd, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
 use crate::allocation::StepLayout;
 use crate::capped::Capped;
@@ -66,7 +67,7 @@ impl Restart {
             pause = self.progress.ends(fault, at, silent, self.setup.give_up_after)?;
         }
         if self.faults.real().is_some() {
-            self.limits.rounds(self.unplanned_rounds, &self.setup.limits)?;
+            check_rounds(&self.limits, self.unplanned_rounds, &self.setup.limits)?;
         }
         // Ranks do not wait for longer than the barrier.
         pause = pause.min(Span::from_nanos(barrier.nanos() / 2));
@@ -160,7 +161,7 @@ impl Restart {
                 healthy => EndReason::AllDiscarded { policy: Box::new(self.policy.clone()), healthy },
             });
         }
-        self.limits.world(healthy, active, &self.setup.limits)?;
+        check_world(&self.limits, healthy, active, &self.setup.limits)?;
         if active == 0 {
             return Err(EndReason::NoneActive { policy: Box::new(self.policy.clone()), healthy });
         }

@@ -25,7 +25,7 @@ pub mod remark;
 mod respawn;
 pub mod restart_event;
 mod round_faults;
-pub mod round_limits;
+mod round_limits;
 mod setup;
 pub mod terms;
 #[cfg(test)]
@@ -34,13 +34,13 @@ mod tests;
 pub use awaited::{AWAITED, Step};
 pub use end_reason::{EndReason, SetLimit};
 pub use restart_event::{RestartAction, RestartEvent, RoundNote, RoundsEnd};
-pub use round_limits::Limits;
 pub use setup::{Setup, Site};
 
 use crate::id::{NodeId, Rank, Round};
 use crate::machine::{Machine, earliest};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{Group, Key, Policy, Source, Stage, World};
+use crate::rounds::Limits;
 use crate::time::Mono;
 use crate::wire::round::{KEYS, RoundDown};
 use alloc::collections::{BTreeMap, VecDeque};

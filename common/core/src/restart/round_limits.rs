@@ -5,60 +5,35 @@ use super::rank_fault::{Fault, FaultKind};
 use crate::backoff::{self, ALIKE, QUICK, Streak};
 use crate::id::Rank;
 use crate::os_bytes::OsBytes;
+use crate::rounds::Limits;
 use crate::time::{Mono, Span};
 
 /// Number of faults with other texts that count as one with the same text: the text may name a later step each time, or an address.
 const OTHER_TEXTS: u32 = 5;
 
-/// Limits of the user or the program; `None`: no limit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Limits {
-    /// Most rounds, the first included. Planned ones do not count.
-    pub max_rounds: Option<u32>,
-    /// Fewest healthy ranks.
-    pub min_world: Option<u32>,
-    /// Fewest active ranks.
-    pub min_active: Option<u32>,
-    /// A rank that has more faults of its own than this takes no part any more.
-    pub max_rank_faults: Option<u32>,
+/// Whether another round may begin after `begun` of them. `ours`: the limits of the command line.
+pub(super) fn check_rounds(limits: &Limits, begun: u32, ours: &Limits) -> Result<(), EndReason> {
+    match limits.max_rounds {
+        Some(most) if begun >= most => {
+            let limit = SetLimit { value: most, is_option: ours.max_rounds.is_some() };
+            Err(EndReason::MaxRounds { begun, limit })
+        }
+        Some(_) | None => Ok(()),
+    }
 }
 
-impl Limits {
-    /// The limits of the command line, and the program's where it sets none.
-    #[must_use]
-    pub fn or(self, program: Self) -> Self {
-        Self {
-            max_rounds: self.max_rounds.or(program.max_rounds),
-            min_world: self.min_world.or(program.min_world),
-            min_active: self.min_active.or(program.min_active),
-            max_rank_faults: self.max_rank_faults.or(program.max_rank_faults),
+/// Whether a world is large enough.
+pub(super) fn check_world(limits: &Limits, healthy: u32, active: u32, ours: &Limits) -> Result<(), EndReason> {
+    match (limits.min_world, limits.min_active) {
+        (Some(least), _) if healthy < least => {
+            let limit = SetLimit { value: least, is_option: ours.min_world.is_some() };
+            Err(EndReason::MinWorld { healthy, limit })
         }
-    }
-
-    /// Whether another round may begin after `begun` of them. `ours`: those of the command line.
-    pub(super) fn rounds(&self, begun: u32, ours: &Self) -> Result<(), EndReason> {
-        match self.max_rounds {
-            Some(most) if begun >= most => {
-                let limit = SetLimit { value: most, is_option: ours.max_rounds.is_some() };
-                Err(EndReason::MaxRounds { begun, limit })
-            }
-            Some(_) | None => Ok(()),
+        (_, Some(least)) if active < least => {
+            let limit = SetLimit { value: least, is_option: ours.min_active.is_some() };
+            Err(EndReason::MinActive { active, limit })
         }
-    }
-
-    /// Whether a world is large enough.
-    pub(super) fn world(&self, healthy: u32, active: u32, ours: &Self) -> Result<(), EndReason> {
-        match (self.min_world, self.min_active) {
-            (Some(least), _) if healthy < least => {
-                let limit = SetLimit { value: least, is_option: ours.min_world.is_some() };
-                Err(EndReason::MinWorld { healthy, limit })
-            }
-            (_, Some(least)) if active < least => {
-                let limit = SetLimit { value: least, is_option: ours.min_active.is_some() };
-                Err(EndReason::MinActive { active, limit })
-            }
-            (Some(_) | None, Some(_) | None) => Ok(()),
-        }
+        (Some(_) | None, Some(_) | None) => Ok(()),
     }
 }
 
@@ -314,21 +289,21 @@ mod tests {
     #[test]
     fn a_limit_says_what_it_is() {
         let limits = Limits { max_rounds: Some(3), min_world: Some(4), min_active: Some(2), max_rank_faults: None };
-        assert_eq!(limits.rounds(2, &limits), Ok(()));
+        assert_eq!(check_rounds(&limits, 2, &limits), Ok(()));
         assert_eq!(
-            text(limits.rounds(3, &limits)),
+            text(check_rounds(&limits, 3, &limits)),
             Err("3 rounds have begun, and --max-rounds 3 allows no more".into())
         );
-        assert_eq!(limits.world(4, 2, &limits), Ok(()));
+        assert_eq!(check_world(&limits, 4, 2, &limits), Ok(()));
         assert_eq!(
-            text(limits.world(3, 2, &limits)),
+            text(check_world(&limits, 3, 2, &limits)),
             Err("3 ranks are healthy, and --min-world 4 asks for more".into())
         );
         assert_eq!(
-            text(limits.world(4, 1, &limits)),
+            text(check_world(&limits, 4, 1, &limits)),
             Err("1 rank is able to work, and --min-active 2 asks for more".into())
         );
-        let theirs = limits.world(3, 2, &Limits::default());
+        let theirs = check_world(&limits, 3, 2, &Limits::default());
         assert_eq!(text(theirs), Err("3 ranks are healthy, and the program's min_world 4 asks for more".into()));
     }
 }

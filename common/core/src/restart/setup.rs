@@ -1,9 +1,9 @@
 //! The set-up of the restart machine.
 
-use super::round_limits::Limits;
 use crate::id::NodeId;
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{Policy, Source};
+use crate::rounds::Limits;
 use crate::time::Span;
 use alloc::collections::BTreeMap;
 use alloc::string::String;

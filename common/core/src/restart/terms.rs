@@ -3,11 +3,11 @@
 //! They travel as names and values, which a client of another version may have more of, or fewer; an agent tells them on as lines.
 //! All ranks of a job ask for the same: the function runs on all of them, and one decision is made for all.
 
-use super::round_limits::Limits;
 use crate::duration;
 use crate::error::Hint;
 use crate::nearest::nearest;
 use crate::os_bytes::{OsBytes, Visible};
+use crate::rounds::Limits;
 use crate::time::Span;
 use crate::wire::round::KEYS;
 use alloc::borrow::Cow;

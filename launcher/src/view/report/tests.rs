@@ -18,8 +18,8 @@ use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::report::fold;
 use rlaunch_core::restart::rank_fault::{Fault, FaultKind, Leave};
 use rlaunch_core::restart::{EndReason, RoundNote, RoundsEnd, SetLimit};
+use rlaunch_core::settings::{Contain, OnFailure};
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{Contain, OnFailure};
 use rlaunch_core::time::WallNs;
 use rlaunch_core::wire::to_root::{Found, HostUse, Leftover, NodeRefusal, SpawnError, SpawnStep, Usage};
 

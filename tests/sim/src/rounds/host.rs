@@ -11,8 +11,8 @@ use rlaunch_core::node::{
     SessionAction, StoreAction, TcpStoreAction, TcpStorePlan,
 };
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::settings::Tier;
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::Tier;
 use rlaunch_core::status::Status;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::codec;

@@ -6,11 +6,11 @@ use rlaunch_core::hostlist::Host;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
 use rlaunch_core::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use rlaunch_core::rank_assign::parse;
-use rlaunch_core::restart::Limits;
 use rlaunch_core::restarts::Restarts;
-use rlaunch_core::rounds::Rounds;
+use rlaunch_core::rounds::{Limits, Rounds};
+use rlaunch_core::settings::StdinPlan;
 use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppSpec, JobSpec, StdinPlan};
+use rlaunch_core::spec::{AppSpec, JobSpec};
 use rlaunch_core::time::Span;
 
 /// Told apart from the streams of other jobs.

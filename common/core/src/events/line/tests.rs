@@ -22,7 +22,7 @@ use crate::os_bytes::OsBytes;
 use crate::restart::rank_fault::{Fault, FaultKind, Leave};
 use crate::restart::remark::Remark;
 use crate::restart::{EndReason, RoundNote, RoundsEnd, Step};
-use crate::spec::{Contain, OnFailure};
+use crate::settings::{Contain, OnFailure};
 use crate::status::Status;
 use crate::store::StoreNews;
 use crate::time::{Span, WallNs};

@@ -1,10 +1,10 @@
 //! The slices of a running job: which of them it has, which hosts are reached again and when, and until when slices are waited for.
 
-use super::sizes::{Choice, Growth, choose, growth};
-use super::{Obstacle, SlicePlan, SlotId};
+use super::Obstacle;
 use crate::deadlines::Deadlines;
 use crate::id::NodeId;
 use crate::machine::{earliest, earliest_of};
+use crate::slices::{Choice, GROW_AFTER, Growth, SlicePlan, Slot, SlotId, choose, growth};
 use crate::time::{Mono, Span};
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -147,7 +147,7 @@ impl SliceTable {
     pub(in crate::job) fn missing(&self, up: &[SlotId]) -> Vec<(SlotId, NodeId, Obstacle)> {
         let up: BTreeSet<SlotId> = up.iter().copied().collect();
         let all = self.known_slots().filter(|(id, _)| !up.contains(id));
-        let of = |(id, slot): (SlotId, &super::Slot)| {
+        let of = |(id, slot): (SlotId, &Slot)| {
             let obstacle = |node: &NodeId| self.hosts.get(node.index()).map(|host| host.obstacle.clone());
             let known = |node: &&NodeId| obstacle(node).is_some_and(|known| known != Obstacle::Awaited);
             let node = slot.hosts.iter().find(known).or(slot.hosts.first())?;
@@ -157,7 +157,7 @@ impl SliceTable {
     }
 
     /// The slots whose slices are known.
-    fn known_slots(&self) -> impl Iterator<Item = (SlotId, &super::Slot)> {
+    fn known_slots(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
         (0..).map(SlotId::new).zip(&self.plan.slots).filter(|(_, slot)| !slot.name.is_empty())
     }
 
@@ -248,7 +248,7 @@ impl SliceTable {
         match growth(&self.plan.sizes, running, len(up), now.since(self.changed)) {
             Growth::To(size) => (core::mem::replace(&mut self.offered, size) != size).then_some(size),
             Growth::NotYet => {
-                self.grow_at = Some(self.changed + super::GROW_AFTER);
+                self.grow_at = Some(self.changed + GROW_AFTER);
                 None
             }
             Growth::No => {

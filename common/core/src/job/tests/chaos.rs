@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::capped::Capped;
-use crate::spec::Tier;
+use crate::settings::Tier;
 use crate::wire::to_root::{Hello, Started};
 
 /// xorshift64*: enough to shuffle events, and the same on every machine.

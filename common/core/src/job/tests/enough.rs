@@ -5,9 +5,8 @@ use super::hosts::told;
 use super::shrink_rule::{cleared, ends, forget, least, node, restart_orders, run, started};
 use super::*;
 use crate::rank_assign::parse;
-use crate::restart::Limits;
 use crate::restarts::Restarts;
-use crate::rounds::Rounds;
+use crate::rounds::{Limits, Rounds};
 use crate::spec::JobSpec;
 use crate::wire::to_node::PortPlan;
 

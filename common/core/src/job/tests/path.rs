@@ -4,8 +4,9 @@ use super::*;
 use crate::capped::Capped;
 use crate::framework::MpiService;
 use crate::rounds::Rounds;
-use crate::spec::StdinPlan::{None as Null, Rank0};
-use crate::spec::{AppBase, Tier};
+use crate::settings::StdinPlan::{None as Null, Rank0};
+use crate::settings::Tier;
+use crate::spec::AppBase;
 use crate::wire::to_node::PortPlan;
 use crate::wire::to_root::{Hello, Started};
 

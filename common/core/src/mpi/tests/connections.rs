@@ -161,7 +161,7 @@ fn help_messages_beyond_a_number_are_shown_each_time() {
 #[test]
 fn spaces_of_keys_have_names_of_their_own() {
     let job = |number| crate::id::JobId([number; 16]);
-    let worlds = [(1, 0), (1, 1), (2, 0)].map(|(number, namespace)| Layout::name_of(job(number), namespace));
+    let worlds = [(1, 0), (1, 1), (2, 0)].map(|(number, namespace)| job(number).world_name(namespace));
     let mut names = alloc::collections::BTreeSet::new();
     for name in worlds {
         let mut rig = Rig::new(Layout { name, ..world(1) });
