@@ -12,11 +12,10 @@ use rlaunch_core::id::JobId;
 use rlaunch_core::nearest::nearest;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::place::Placement;
-use rlaunch_core::pool::Need;
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::frozen::pool::{
-    Granted, HEADER, Holder, HostReport, MAX_REPLY, PoolReply, PoolRequest, Refusal, Report, Slices, VERSION, Want,
-    body_len, common_version,
+    Granted, HEADER, Holder, HostReport, MAX_REPLY, Need, PoolReply, PoolRequest, Refusal, Report, Slices, VERSION,
+    Want, body_len, common_version,
 };
 use rlaunch_sys::{fd, pidfd, signals, unix};
 use std::borrow::Cow;

@@ -11,10 +11,10 @@ use rlaunch_core::hostlist::{self, Alone, Entry};
 use rlaunch_core::id::{HoldId, NodeId};
 use rlaunch_core::machine::earliest_of;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::pool::{HostState, Need, Pool, PoolAction, PoolEvent};
+use rlaunch_core::pool::{HostState, Pool, PoolAction, PoolEvent};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::pool::{
-    Granted, GrantedHost, HEADER, Holder, HostReport, MAX_REQUEST, PoolReply, PoolRequest, Refusal, VERSION,
+    Granted, GrantedHost, HEADER, Holder, HostReport, MAX_REQUEST, Need, PoolReply, PoolRequest, Refusal, VERSION,
     common_version,
 };
 use rlaunch_sys::directory_watch::DirectoryWatch;

@@ -3,7 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_core::id::ClientId;
-use rlaunch_core::mpi::{Action, HostRanks, Layout, Mpi};
+use rlaunch_core::mpi::{Action, Layout, Mpi};
+use rlaunch_core::wire::to_node::HostRanks;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::{pmi1, pmix};

@@ -1,11 +1,10 @@
 //! Whether the ranks of an MPI program were connected: without that each of them is a program of its own, and the result is wrong.
 
 use crate::events::{Cause, JobNews, What};
-use crate::mpi::MpiNews;
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::spec::JobSpec;
-use crate::wire::node_news::NodeNews;
+use crate::wire::node_news::{MpiNews, NodeNews};
 
 /// The use of MPI by the ranks of a job.
 #[derive(Debug)]
@@ -46,9 +45,9 @@ impl MpiUse {
 mod tests {
     use super::*;
     use crate::id::{JobId, Rank};
-    use crate::mpi::MpiWire;
     use crate::signal::Signal;
     use crate::status::Status;
+    use crate::wire::node_news::MpiWire;
     use alloc::vec::Vec;
 
     fn spec(library: &str, mpi: bool) -> JobSpec {

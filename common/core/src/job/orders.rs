@@ -7,7 +7,6 @@ use crate::capped::Capped;
 use crate::hostlist::{Chips, Host, fold};
 use crate::id::{AppIndex, LocalRank, NodeId, ProcId, Rank, WorldId};
 use crate::master_store::Holder;
-use crate::mpi::HostRanks;
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::rank_set::RankSet;
@@ -19,7 +18,7 @@ use crate::travel::Travel;
 use crate::wire::codec;
 use crate::wire::probe::Key;
 use crate::wire::to_node::{
-    APP_PART, Delta, Find, MpiWorld, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode, WorldRank, WorldStart,
+    APP_PART, Delta, Find, HostRanks, MpiWorld, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode, WorldRank, WorldStart,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};

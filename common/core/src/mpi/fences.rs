@@ -3,8 +3,8 @@
 use super::remote::{PREFIX, hash};
 use super::{Broken, Cx, Layout};
 use crate::id::{ClientId, Rank};
-use crate::mpi::MpiWire;
 use crate::rank_set::RankSet;
+use crate::wire::node_news::MpiWire;
 use crate::wire::pmix::GroupForm;
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, VecDeque};

@@ -1,45 +1,16 @@
 //! Layout of a world: the hosts of its ranks, as each agent knows them.
 
-use crate::capped::unreserved;
 use crate::id::{JobId, Rank, WorldId};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use crate::wire::codec::{decode, encode};
-use crate::wire::to_node::{MpiWorld, Rendezvous, WORLD_NAMESPACE};
+use crate::wire::to_node::{HostRanks, MpiWorld, Rendezvous, WORLD_NAMESPACE};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use serde::{Deserialize, Serialize};
 
 /// Longest value that a client of PMI-1 takes.
 const LONGEST_MAPPING: usize = 1000;
-
-/// A host, and its ranks.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct HostRanks {
-    /// Its name.
-    pub name: OsBytes,
-    /// First and last rank of each range.
-    #[serde(deserialize_with = "unreserved")]
-    pub ranges: Vec<(u32, u32)>,
-}
-
-impl HostRanks {
-    /// A host with these ranks.
-    #[must_use]
-    pub fn new(name: OsBytes, ranks: &RankSet) -> Self {
-        Self { name, ranges: ranks.ranges().collect() }
-    }
-
-    fn has(&self, rank: u32) -> bool {
-        self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&rank))
-    }
-
-    /// Its ranks, in their order.
-    pub fn ranks(&self) -> impl Iterator<Item = u32> + '_ {
-        self.ranges.iter().flat_map(|(first, last)| *first..=*last)
-    }
-}
 
 /// Whether the name of a host means the host itself. Libraries get its own name: all worlds of the job have to know it by the same.
 pub(crate) fn is_this_host(name: &[u8]) -> bool {

@@ -10,7 +10,6 @@ mod job_data;
 mod layout;
 mod looks;
 mod names;
-mod news;
 mod origin;
 mod pmi1;
 mod pmix;
@@ -22,9 +21,8 @@ mod tests;
 
 pub use help::Name as HelpName;
 pub use init_wait::PATIENCE;
+pub use layout::Layout;
 pub(crate) use layout::is_this_host;
-pub use layout::{HostRanks, Layout};
-pub use news::{MpiNews, MpiWire};
 use origin::Origin;
 
 use crate::id::{ClientId, Rank};
@@ -34,6 +32,7 @@ use crate::rank_set::RankSet;
 use crate::store::Table;
 use crate::time::Mono;
 use crate::wire::frozen::client::Reply;
+use crate::wire::node_news::{MpiNews, MpiWire};
 use crate::wire::pmi1::Malformed as BadLine;
 use crate::wire::pmix::{Hello, Malformed as BadMessage};
 use alloc::collections::VecDeque;

@@ -9,10 +9,10 @@ use super::pmix::{Looking, Meeting, OfWorld, Wanted};
 use super::spawn::Spawn;
 use super::{Action, Cx, Reach};
 use crate::id::{ClientId, Rank};
-use crate::mpi::MpiWire;
 use crate::rank_set::RankSet;
 use crate::store::Ask;
 use crate::wire::frozen::client::Words;
+use crate::wire::node_news::MpiWire;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 

@@ -9,6 +9,7 @@ use crate::time::Mono;
 use crate::wire::frozen::client::order::{Order, Program, Request};
 use crate::wire::frozen::client::{Asked, Code, MAX_FRAME, Refused, Space, Words, write_reply};
 use crate::wire::pmix::{ALL_RANKS, HEADER, Header, Proc, Writer};
+use crate::wire::to_node::HostRanks;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
 use alloc::vec;

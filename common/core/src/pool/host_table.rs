@@ -1,8 +1,8 @@
 //! The hosts of a pool, in slot order, and the choice among them.
 
-use super::Need;
 use crate::id::{HoldId, JobId, NodeId};
 use crate::time::Mono;
+use crate::wire::frozen::pool::Need;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 

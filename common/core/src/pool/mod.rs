@@ -9,16 +9,14 @@ mod tests;
 
 pub use host_table::{HostState, PoolHost, SliceState};
 
-use crate::capped::unreserved;
 use crate::id::{HoldId, JobId, NodeId};
 use crate::machine::earliest_of;
 use crate::os_bytes::OsBytes;
 use crate::time::{Mono, Span};
-use crate::wire::frozen::pool::{Refusal, Want};
+use crate::wire::frozen::pool::{Need, Refusal, Want};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use host_table::HostTable;
-use serde::{Deserialize, Serialize};
 
 /// Jobs that may wait.
 pub const MOST_WAITING: usize = 1024;
@@ -30,19 +28,6 @@ const ORDER_WITHIN: Span = Span::from_secs(5);
 
 /// How long a job may take to end that has not said how long.
 pub const END_WITHIN: Span = Span::from_secs(60);
-
-/// The number of hosts that a job needs.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Need {
-    /// All that can be used.
-    All,
-    /// This number of hosts.
-    Hosts(u32),
-    /// As many hosts as have this number of slots.
-    Ranks(u32),
-    /// The hosts of whole slices; the valid numbers of slices.
-    Slices(#[serde(deserialize_with = "unreserved")] Vec<u32>),
-}
 
 /// News for a pool.
 #[derive(Clone, PartialEq, Eq, Debug)]

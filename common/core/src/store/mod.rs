@@ -13,7 +13,6 @@ pub mod cache;
 mod dedup;
 mod fences;
 mod kv;
-mod news;
 mod notify;
 pub mod owner;
 mod queues;
@@ -28,7 +27,6 @@ mod waiters;
 mod waits;
 
 pub use ask::{Answer, Ask, Expected, Revision};
-pub use news::StoreNews;
 pub use refusal::{Absent, Refusal};
 pub use store_limits::Limits;
 pub use table::Table;

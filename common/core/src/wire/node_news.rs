@@ -3,11 +3,15 @@
 //! The agent makes the value, and the machines pass it on unchanged to the event log. The names there are those of the type. A new fact
 //! needs a variant in the type of its feature, its line in the launcher's view, and its row in docs/reference/events.md.
 
+mod mpi_news;
+mod store_news;
+
+pub use mpi_news::{MpiNews, MpiWire};
+pub use store_news::StoreNews;
+
 use crate::bind::BindingNews;
 use crate::guard::DeviceNews;
-use crate::mpi::MpiNews;
 use crate::os_bytes::OsBytes;
-use crate::store::StoreNews;
 use crate::warnings::WarningNote;
 use serde::{Deserialize, Serialize};
 

@@ -9,8 +9,8 @@ use crate::allocation::HostStep;
 use crate::capped::{Capped, unreserved};
 use crate::guard::devices::DeviceStep;
 use crate::id::{AppIndex, JobId, LocalRank, ProcId, Rank, WorldId};
-use crate::mpi::HostRanks;
 use crate::os_bytes::OsBytes;
+use crate::rank_set::RankSet;
 use crate::settings::{Settings, StdinPlan};
 use crate::signal::Signal;
 use crate::spec::AppBase;
@@ -297,6 +297,34 @@ pub struct MpiWorld {
     pub hosts: Vec<HostRanks>,
     /// Words of the MPI library that has started them (`mpi::Origin`); empty: none has.
     pub origin: OsBytes,
+}
+
+/// A host, and its ranks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HostRanks {
+    /// Its name.
+    pub name: OsBytes,
+    /// First and last rank of each range.
+    #[serde(deserialize_with = "unreserved")]
+    pub ranges: Vec<(u32, u32)>,
+}
+
+impl HostRanks {
+    /// A host with these ranks.
+    #[must_use]
+    pub fn new(name: OsBytes, ranks: &RankSet) -> Self {
+        Self { name, ranges: ranks.ranges().collect() }
+    }
+
+    /// Whether a rank is one of them.
+    pub(crate) fn has(&self, rank: u32) -> bool {
+        self.ranges.iter().any(|(first, last)| (*first..=*last).contains(&rank))
+    }
+
+    /// Its ranks, in their order.
+    pub fn ranks(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ranges.iter().flat_map(|(first, last)| *first..=*last)
+    }
 }
 
 /// A rank, as a difference to its program.

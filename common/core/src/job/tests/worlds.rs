@@ -3,13 +3,12 @@
 use super::*;
 use crate::capped::Capped;
 use crate::id::{AppIndex, ClientId, WorldId};
-use crate::mpi::MpiNews;
 use crate::os_bytes::OsBytes;
 use crate::place::{World, Worlds};
 use crate::spec::{AppSpec, JobSpec};
 use crate::wire::frozen::client::Reply;
 use crate::wire::frozen::client::order::{Order, Program, Request, Spawned};
-use crate::wire::node_news::NodeNews;
+use crate::wire::node_news::{MpiNews, NodeNews};
 use crate::wire::order::{Asker, RankOrder};
 use crate::wire::to_node::{Delta, WORLD_NAMESPACE, WorldStart};
 use crate::wire::to_root::Started;

@@ -15,6 +15,7 @@ use crate::store::Ask;
 use crate::store::owner::LIMITS;
 use crate::time::{Mono, Span};
 use crate::wire::frozen::client::{Code, Refused, Reply};
+use crate::wire::to_node::HostRanks;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
@@ -341,7 +342,7 @@ fn set_part(cx: &mut Cx<'_>, reach: Reach, part: &[Entry]) {
 }
 
 fn ranks_of(layout: &Layout, node: usize) -> impl Iterator<Item = u32> + '_ {
-    layout.hosts.get(node).into_iter().flat_map(super::super::HostRanks::ranks)
+    layout.hosts.get(node).into_iter().flat_map(HostRanks::ranks)
 }
 
 /// The key of what a rank has committed for other hosts.

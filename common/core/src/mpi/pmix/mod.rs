@@ -12,9 +12,9 @@ use super::fences::{Fences, Waiter};
 use super::help::HelpMessages;
 use super::{Action, Broken, Cx, Layout, Origin, SpeaksFor, job_data, names, shm_names, spawn};
 use crate::id::{ClientId, Rank};
-use crate::mpi::MpiWire;
 use crate::time::Mono;
 use crate::wire::frozen::client::Reply;
+use crate::wire::node_news::MpiWire;
 use crate::wire::pmix::{
     ALL_RANKS, FIRST_SPECIAL, GroupForm, HEADER, Header, Hello, LogText, Malformed, Proc, PublicRequest, Request,
     Writer, status,

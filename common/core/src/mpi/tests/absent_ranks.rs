@@ -1,7 +1,8 @@
 //! Ranks that wait in `MPI_Init` for ranks that do not come.
 
-use super::{Hosts, MpiNews, MpiWire, Rig, Writer, hello, request, world};
+use super::{Hosts, Rig, Writer, hello, request, world};
 use crate::time::Mono;
+use crate::wire::node_news::{MpiNews, MpiWire};
 use crate::wire::pmix::{ALL_RANKS, Proc};
 use alloc::vec;
 use alloc::vec::Vec;

@@ -2,10 +2,10 @@
 
 use super::{Action, HelpName, Rig, hello, host, world};
 use crate::id::{ClientId, Rank};
-use crate::mpi::MpiNews;
 use crate::store::Answer;
 use crate::time::Mono;
 use crate::wire::frozen::client::write_reply;
+use crate::wire::node_news::MpiNews;
 use alloc::vec;
 use alloc::vec::Vec;
 

@@ -1,10 +1,11 @@
 //! Ranks that wait for a public name of PMIx, which no rank publishes.
 
-use super::{MpiNews, MpiWire, Rig, Words, Writer, hello, request, world};
+use super::{Rig, Words, Writer, hello, request, world};
 use crate::id::{ClientId, Rank};
 use crate::store::{Absent, Answer, Ask, Refusal};
 use crate::time::{Mono, Span};
 use crate::wire::frozen::client::write_reply;
+use crate::wire::node_news::{MpiNews, MpiWire};
 use alloc::vec;
 
 const NAME: &[u8] = b"1.0:2:accept";

@@ -3,9 +3,8 @@
 use super::*;
 use crate::framework::MpiPlan;
 use crate::node::sandbox::MpiPort;
-use crate::store::StoreNews;
 use crate::wire::limit::{Limit, Met};
-use crate::wire::node_news::NodeNews;
+use crate::wire::node_news::{NodeNews, StoreNews};
 use crate::wire::to_node::Rendezvous;
 
 fn rendezvous(node_index: u32, port: Option<u16>) -> Rendezvous {

@@ -37,7 +37,6 @@ use super::fields::Malformed;
 use crate::capped::unreserved;
 use crate::id::JobId;
 use crate::os_bytes::OsBytes;
-use crate::pool::Need;
 use crate::time::Span;
 use crate::wire::codec::{append, set_length};
 use alloc::vec::Vec;
@@ -73,6 +72,19 @@ fn open<'a, M: Deserialize<'a>>(frame: &'a [u8], limit: usize) -> Result<(M, &'a
         return Err(Malformed);
     }
     postcard::take_from_bytes(body).map_err(|_| Malformed)
+}
+
+/// The number of hosts that a job needs.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Need {
+    /// All that can be used.
+    All,
+    /// This number of hosts.
+    Hosts(u32),
+    /// As many hosts as have this number of slots.
+    Ranks(u32),
+    /// The hosts of whole slices; the valid numbers of slices.
+    Slices(#[serde(deserialize_with = "unreserved")] Vec<u32>),
 }
 
 /// The hosts that a job wants.
