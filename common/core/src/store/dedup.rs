@@ -3,11 +3,9 @@
 //! A connection that breaks leaves its client in doubt whether a request was done. It asks again over the next one, under the
 //! same number, and tells with each request which answers it has: those need not be kept.
 
-use super::ask::Answer;
 use super::quota::Quota;
-use super::refusal::Refusal;
 use super::store_limits::Limits;
-use super::{Seq, Ticket};
+use super::{Absent, Answer, Refusal, Seq, Ticket};
 use crate::id::ClientId;
 use alloc::collections::BTreeMap;
 use bytes::Bytes;
@@ -62,8 +60,8 @@ impl Values {
 
     /// An answer, or that there is none yet, is kept no more.
     fn forget(&mut self, account: &mut Quota, answer: Option<&Answer>) {
-        account.release(Limits::PER_REQUEST + answer.map_or(0, Answer::weight));
-        if let Some(value) = answer.and_then(Answer::value) {
+        account.release(Limits::PER_REQUEST + answer.map_or(0, weight));
+        if let Some(value) = answer.and_then(value_of) {
             self.give_back(account, value);
         }
     }
@@ -117,8 +115,8 @@ impl Dedup {
     pub(super) fn answered(&mut self, account: &mut Quota, ticket: Ticket, answer: &Answer) {
         let client = self.of.get_mut(&ticket.client);
         if let Some(open) = client.and_then(|client| client.answers.get_mut(&ticket.seq)) {
-            account.hold(answer.weight());
-            if let Some(value) = answer.value() {
+            account.hold(weight(answer));
+            if let Some(value) = value_of(answer) {
                 self.values.take(account, value);
             }
             *open = Some(answer.clone());
@@ -129,5 +127,53 @@ impl Dedup {
     pub(super) fn forget(&mut self, account: &mut Quota, client: ClientId) {
         let answers = self.of.remove(&client).map(|client| client.answers).unwrap_or_default();
         answers.into_values().for_each(|answer| self.values.forget(account, answer.as_ref()));
+    }
+}
+
+/// The value in an answer, if it is one of those that are kept. Other answers may hold the value too.
+fn value_of(answer: &Answer) -> Option<&Bytes> {
+    match answer {
+        Answer::Value(value) | Answer::Compared { now: value, .. } | Answer::Changed { value, .. } => value.as_ref(),
+        Answer::Done | Answer::Missing | Answer::Values(_) | Answer::Number(_) | Answer::Keys(_) => None,
+        Answer::Refused(_) => None,
+    }
+}
+
+/// How many bytes an answer holds beside itself and its value.
+fn weight(answer: &Answer) -> usize {
+    match answer {
+        Answer::Refused(refusal) => weight_of_refusal(refusal),
+        Answer::Values(values) => values.iter().flatten().map(Bytes::len).sum(),
+        Answer::Keys(keys) => keys.iter().map(Bytes::len).sum(),
+        Answer::Done | Answer::Missing | Answer::Value(_) | Answer::Number(_) => 0,
+        Answer::Compared { .. } | Answer::Changed { .. } => 0,
+    }
+}
+
+fn weight_of_refusal(refusal: &Refusal) -> usize {
+    match refusal {
+        Refusal::LongValue { key, .. }
+        | Refusal::ManyKeys { key, .. }
+        | Refusal::Full { key, .. }
+        | Refusal::FullOfWaits { key, .. }
+        | Refusal::NoNumber { key }
+        | Refusal::Reserved { key }
+        | Refusal::Overflow { key } => key.as_slice().len(),
+        Refusal::OtherFence { name, open, asked } => {
+            name.as_slice().len() + Limits::of_ranks(open) + Limits::of_ranks(asked)
+        }
+        Refusal::NoParticipant { name, who } => name.as_slice().len() + Limits::of_ranks(who),
+        Refusal::TimedOut { missing, .. } => weight_of_absent(missing),
+        Refusal::LongKey { .. } | Refusal::ManyWaiting { .. } | Refusal::FullOfAnswers { .. } => 0,
+        Refusal::ManyKept { .. } | Refusal::LongAnswer { .. } | Refusal::Behind { .. } | Refusal::Unread { .. } => 0,
+        Refusal::Gone | Refusal::Stale => 0,
+    }
+}
+
+fn weight_of_absent(absent: &Absent) -> usize {
+    match absent {
+        Absent::Keys(first, _) => first.iter().map(|key| key.as_slice().len()).sum(),
+        Absent::Item(key) | Absent::Change(key) | Absent::Count { key, .. } => key.as_slice().len(),
+        Absent::Ranks { name, missing } => name.as_slice().len() + Limits::of_ranks(missing),
     }
 }

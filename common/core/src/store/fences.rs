@@ -4,8 +4,8 @@
 //! is complete is forgotten: its name is free for the next one.
 
 use super::quota::Quota;
-use super::refusal::{Absent, Refusal};
 use super::store_limits::Limits;
+use super::{Absent, Refusal};
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
 use alloc::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! Keys and their values, within the limits.
 
-use super::ask::{Expected, Revision};
+use super::Refusal;
 use super::quota::Quota;
-use super::refusal::Refusal;
 use super::store_limits::Limits;
+use super::{Expected, Revision};
 use crate::ended::RESERVED;
 use crate::os_bytes::OsBytes;
 use alloc::collections::BTreeMap;

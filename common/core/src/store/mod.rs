@@ -7,7 +7,6 @@
 //! It is driven as machines are, but for one thing: a request is borrowed ([`Ask`]), since a copy of what is only looked up would
 //! cost more than looking it up.
 
-mod ask;
 pub mod buffers;
 pub mod cache;
 mod dedup;
@@ -17,7 +16,6 @@ mod notify;
 pub mod owner;
 mod queues;
 mod quota;
-mod refusal;
 mod store_limits;
 mod table;
 #[cfg(test)]
@@ -26,8 +24,8 @@ pub mod transit;
 mod waiters;
 mod waits;
 
-pub use ask::{Answer, Ask, Expected, Revision};
-pub use refusal::{Absent, Refusal};
+pub use crate::wire::frozen::client::{Absent, Answer, Ask, Expected, Refusal, Revision};
+pub use crate::wire::store::{Seq, Ticket};
 pub use store_limits::Limits;
 pub use table::Table;
 
@@ -41,31 +39,7 @@ use fences::Fences;
 use kv::Kv;
 use queues::Queues;
 use quota::Quota;
-use serde::{Deserialize, Serialize};
 use waiters::{Awaited, Waiters};
-
-/// The number of a request among those of its client: 1, 2, 3 …
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
-pub struct Seq(pub u64);
-
-/// A request, by who asks and under which number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct Ticket {
-    /// The client that asks.
-    pub client: ClientId,
-    /// Its number.
-    pub seq: Seq,
-}
-
-impl Ticket {
-    const fn first_of(client: ClientId) -> Self {
-        Self { client, seq: Seq(0) }
-    }
-
-    const fn last_of(client: ClientId) -> Self {
-        Self { client, seq: Seq(u64::MAX) }
-    }
-}
 
 /// Whether a client may ask twice under one number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,7 @@
 //! The waits that an event ends.
 
-use super::refusal::{Absent, Refusal};
 use super::waiters::{Kind, Place};
+use super::{Absent, Refusal};
 use super::{Answer, Namespace};
 use crate::id::ClientId;
 use crate::os_bytes::OsBytes;

@@ -1,7 +1,7 @@
 //! Queues: lists that are filled at one end and emptied at the other.
 
+use super::Refusal;
 use super::quota::Quota;
-use super::refusal::Refusal;
 use super::store_limits::Limits;
 use crate::id::ClientId;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};

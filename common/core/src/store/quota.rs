@@ -1,6 +1,6 @@
 //! How much a namespace holds.
 
-use super::refusal::Refusal;
+use super::Refusal;
 use super::store_limits::Limits;
 use crate::os_bytes::OsBytes;
 

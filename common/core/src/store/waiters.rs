@@ -3,9 +3,9 @@
 //! Each awaited key is here once, with all of its waiters; they hold its number only. So a thousand ranks that wait for the same thousand
 //! keys cost a thousand keys and a million numbers.
 
-use super::Ticket;
 use super::quota::Quota;
 use super::store_limits::Limits;
+use super::{Seq, Ticket};
 use crate::id::ClientId;
 use crate::time::{Mono, Span};
 use alloc::boxed::Box;
@@ -214,7 +214,8 @@ impl Waiters {
 
     /// Ends the waits of a client.
     pub(super) fn remove_client(&mut self, account: &mut Quota, client: ClientId) {
-        let own = Ticket::first_of(client)..=Ticket::last_of(client);
+        let [first, last] = [0, u64::MAX].map(|number| Ticket { client, seq: Seq(number) });
+        let own = first..=last;
         let places: Vec<Place> = self.places.range(own).map(|(_, place)| *place).collect();
         places.into_iter().for_each(|place| drop(self.remove(account, place)));
     }

@@ -6,9 +6,21 @@
 use super::codec::{DecodeError, append, decode_borrowed, raw};
 use super::frozen::client::Space;
 use crate::id::ClientId;
-use crate::store::Ticket;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
+
+/// The number of a request among those of its client: 1, 2, 3 …
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+pub struct Seq(pub u64);
+
+/// A request, by who asks and under which number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Ticket {
+    /// The client that asks.
+    pub client: ClientId,
+    /// Its number.
+    pub seq: Seq,
+}
 
 /// From an agent to an owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -13,9 +13,11 @@
 //! An ask is its number, 64 bits, counted from 1; the namespace (0: the job's, 1: this generation's); an operation; and what that needs. An
 //! answer is the number, and what became of it.
 
+mod ask;
 mod client_frame;
 pub mod client_round;
 pub mod order;
+mod refusal;
 mod reply;
 mod request;
 #[cfg(test)]
@@ -23,11 +25,11 @@ mod tests;
 
 use super::fields::{Body, Fields, Malformed};
 use crate::id::WorldId;
-use crate::store::Answer;
 use crate::wire::codec::{append, set_length};
 use alloc::vec::Vec;
+pub use ask::{Answer, Ask, Expected, Revision};
 pub use client_frame::{Heard, Unknown};
-pub(crate) use reply::put_refusal;
+pub use refusal::{Absent, Refusal};
 pub use reply::{Code, Refused, Reply, write as write_reply};
 pub use request::Words;
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,9 @@
 //! The answer to a request.
 
 use super::super::fields::Malformed;
+use super::{Answer, Refusal};
 use crate::capped::unreserved;
 use crate::error::Hint as _;
-use crate::store::{Answer, Refusal};
 use crate::time::Span;
 use crate::wire::codec::{append, decode_borrowed};
 use alloc::string::ToString as _;
@@ -113,15 +113,17 @@ pub fn write(answer: &Answer) -> Vec<u8> {
     append(Vec::new(), answer)
 }
 
-/// Writes a refusal as [`Refused`].
-pub(crate) fn put_refusal<S: Serializer>(refusal: &Refusal, serializer: S) -> Result<S::Ok, S::Error> {
-    let (within, text) = if let Refusal::TimedOut { within, missing } = refusal {
-        // How long it was for the client, its agent knows.
-        (Some(*within), missing.to_string())
-    } else {
-        (None, refusal.to_string())
-    };
-    let hint = refusal.hint().unwrap_or_default();
-    let refused = Refused { code: Code::of(refusal), within, text: text.as_bytes(), hint: hint.as_bytes() };
-    refused.serialize(serializer)
+/// As [`Refused`].
+impl Serialize for Refusal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (within, text) = if let Self::TimedOut { within, missing } = self {
+            // How long it was for the client, its agent knows.
+            (Some(*within), missing.to_string())
+        } else {
+            (None, self.to_string())
+        };
+        let hint = self.hint().unwrap_or_default();
+        let refused = Refused { code: Code::of(self), within, text: text.as_bytes(), hint: hint.as_bytes() };
+        refused.serialize(serializer)
+    }
 }

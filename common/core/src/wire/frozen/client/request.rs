@@ -1,9 +1,9 @@
 //! The operations, by their numbers.
 
 use super::super::fields::Malformed;
+use super::{Ask, Expected, Revision};
 use crate::capped::unreserved;
 use crate::rank_set::RankSet;
-use crate::store::{Ask, Expected, Revision};
 use crate::time::Span;
 use crate::wire::codec::{append, decode_borrowed};
 use alloc::vec::Vec;

@@ -5,7 +5,6 @@ mod round;
 use super::*;
 use crate::id::Rank;
 use crate::rank_set::RankSet;
-use crate::store::{Absent, Answer, Ask, Expected, Refusal, Revision};
 use crate::time::Span;
 use alloc::vec;
 use alloc::vec::Vec;

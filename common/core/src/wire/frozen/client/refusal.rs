@@ -1,6 +1,5 @@
 //! Why a request is refused.
 
-use super::store_limits::Limits;
 use crate::error::Hint;
 use crate::os_bytes::OsBytes;
 use crate::rank_set::RankSet;
@@ -199,38 +198,6 @@ impl fmt::Display for Absent {
                 write!(f, "rank {missing} has not arrived at the fence '{name}'")
             }
             Self::Ranks { name, missing } => write!(f, "ranks {missing} have not arrived at the fence '{name}'"),
-        }
-    }
-}
-
-impl Refusal {
-    /// How many bytes it holds beside itself.
-    pub(super) fn weight(&self) -> usize {
-        match self {
-            Self::LongValue { key, .. }
-            | Self::ManyKeys { key, .. }
-            | Self::Full { key, .. }
-            | Self::FullOfWaits { key, .. }
-            | Self::NoNumber { key }
-            | Self::Reserved { key }
-            | Self::Overflow { key } => key.as_slice().len(),
-            Self::OtherFence { name, open, asked } => {
-                name.as_slice().len() + Limits::of_ranks(open) + Limits::of_ranks(asked)
-            }
-            Self::NoParticipant { name, who } => name.as_slice().len() + Limits::of_ranks(who),
-            Self::TimedOut { missing, .. } => missing.weight(),
-            Self::LongKey { .. } | Self::ManyWaiting { .. } | Self::FullOfAnswers { .. } | Self::ManyKept { .. } => 0,
-            Self::LongAnswer { .. } | Self::Behind { .. } | Self::Unread { .. } | Self::Gone | Self::Stale => 0,
-        }
-    }
-}
-
-impl Absent {
-    fn weight(&self) -> usize {
-        match self {
-            Self::Keys(first, _) => first.iter().map(|key| key.as_slice().len()).sum(),
-            Self::Item(key) | Self::Change(key) | Self::Count { key, .. } => key.as_slice().len(),
-            Self::Ranks { name, missing } => name.as_slice().len() + Limits::of_ranks(missing),
         }
     }
 }

@@ -4,7 +4,6 @@ use super::refusal::Refusal;
 use crate::rank_set::RankSet;
 use crate::time::Span;
 use crate::wire::codec::{Raw, raw};
-use crate::wire::frozen::client::put_refusal;
 use alloc::vec::Vec;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, Serializer};
@@ -164,7 +163,7 @@ impl Ask<'_> {
     }
 
     /// Whether it gives room back, if it does anything.
-    pub(super) const fn makes_room(&self) -> bool {
+    pub(crate) const fn makes_room(&self) -> bool {
         match self {
             Self::Delete(_) | Self::Pop(_) => true,
             Self::Get(_) | Self::GetAll(_) | Self::Check(_) | Self::Count | Self::List { .. } | Self::Len(_) => false,
@@ -175,7 +174,7 @@ impl Ask<'_> {
     }
 
     /// Whether it is about what is in this queue.
-    pub(super) fn asks_for_item(&self, queue: &[u8]) -> bool {
+    pub(crate) fn asks_for_item(&self, queue: &[u8]) -> bool {
         match self {
             Self::Pop(key) | Self::Take { key, .. } | Self::Len(key) => *key == queue,
             Self::Get(_) | Self::GetAll(_) | Self::Check(_) | Self::Count | Self::List { .. } | Self::Delete(_) => {
@@ -223,26 +222,5 @@ pub enum Answer {
         value: Option<Bytes>,
     },
     /// The request was not done.
-    Refused(#[serde(serialize_with = "put_refusal")] Refusal),
-}
-
-impl Answer {
-    /// The value in it, if it is an answer of those that are kept. It may be held by others too.
-    pub(super) fn value(&self) -> Option<&Bytes> {
-        match self {
-            Self::Value(value) | Self::Compared { now: value, .. } | Self::Changed { value, .. } => value.as_ref(),
-            Self::Done | Self::Missing | Self::Values(_) | Self::Number(_) | Self::Keys(_) | Self::Refused(_) => None,
-        }
-    }
-
-    /// How many bytes it holds beside itself and its value.
-    pub(super) fn weight(&self) -> usize {
-        match self {
-            Self::Refused(refusal) => refusal.weight(),
-            Self::Values(values) => values.iter().flatten().map(Bytes::len).sum(),
-            Self::Keys(keys) => keys.iter().map(Bytes::len).sum(),
-            Self::Done | Self::Missing | Self::Value(_) | Self::Number(_) => 0,
-            Self::Compared { .. } | Self::Changed { .. } => 0,
-        }
-    }
+    Refused(Refusal),
 }
