@@ -7,7 +7,7 @@ use rlaunch_core::id::{NodeId, ProcId, Rank, Round};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_assign::parse;
-use rlaunch_core::restart::rank_fault::Fault;
+use rlaunch_core::rank_fault::Fault;
 use rlaunch_core::restart::{Restart, RestartAction, RestartEvent, Setup, Site, terms};
 use rlaunch_core::rounds::Limits;
 use rlaunch_core::time::{Mono, Span};

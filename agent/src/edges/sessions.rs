@@ -397,7 +397,7 @@ mod tests {
     fn frames_are_heard_when_they_are_all_there_and_before_the_end() {
         Rig::with(|mut rig| {
             let (alive, left) =
-                (Said::Alive(ROUND, true), Said::Leave(rlaunch_core::restart::rank_fault::Leave::Abort, "x".into()));
+                (Said::Alive(ROUND, true), Said::Leave(rlaunch_core::rank_fault::Leave::Abort, "x".into()));
             let bytes = [alive.to_frame(), left.to_frame()].concat();
             let (first, rest) = bytes.split_at(alive.to_frame().len() + 3);
             rig.say(first);

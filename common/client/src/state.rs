@@ -2,7 +2,7 @@
 
 use rlaunch_core::id::Rank;
 pub use rlaunch_core::rank_assign::Mode;
-pub use rlaunch_core::restart::rank_fault::{Fault, FaultKind, Leave};
+pub use rlaunch_core::rank_fault::{Fault, FaultKind, Leave};
 use rlaunch_core::wire::frozen::client::client_round::Begin;
 
 /// A process in a round, as it was at one moment.

@@ -51,6 +51,7 @@ pub mod patience;
 pub mod place;
 pub mod pool;
 pub mod rank_assign;
+pub mod rank_fault;
 pub mod rank_set;
 pub mod report;
 pub mod restart;

@@ -3,9 +3,8 @@
 use super::report::host;
 use super::{host_messages, phrases};
 use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind};
-use rlaunch_core::events::Lost;
+use rlaunch_core::events::{CloseReason, Lost};
 use rlaunch_core::id::NodeId;
-use rlaunch_core::job::CloseReason;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::Report;
 use rlaunch_core::shell::quoted;

@@ -3,10 +3,9 @@
 use super::log_view::{Line, Names};
 use super::{Tone, host_messages, lost, phrases, report};
 use rlaunch_core::discover::{DiscoverFault, Ignored, MOST, WITHIN};
-use rlaunch_core::events::SlicesTaken;
+use rlaunch_core::events::{Obstacle, SliceNews, SlicesTaken};
 use rlaunch_core::hostlist::fold;
 use rlaunch_core::id::NodeId;
-use rlaunch_core::job::slices::{Obstacle, SliceNews};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::Report;
 use rlaunch_core::time::Span;

@@ -7,7 +7,7 @@ use rlaunch_core::guard::devices::DeviceStep;
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank, Round};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_set::RankSet;
-use rlaunch_core::restart::rank_fault::{Fault, FaultKind, Leave};
+use rlaunch_core::rank_fault::{Fault, FaultKind, Leave};
 use rlaunch_core::signal::Signal;
 use rlaunch_core::spec::{AppBase, Role};
 use rlaunch_core::settings::{StdinPlan, Tier};

@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::events::line;
+use rlaunch_core::events::{CloseReason, line};
 use rlaunch_core::guard::devices::DeviceStep;
 use rlaunch_core::id::{JobId, NodeId, Rank, SessionId, Std};
-use rlaunch_core::job::{CloseReason, Job, JobAction, JobEvent, Setting};
+use rlaunch_core::job::{Job, JobAction, JobEvent, Setting};
 use rlaunch_core::machine::Machine;
 use rlaunch_core::master_store::{ForAgent, Guard, Holder};
 use rlaunch_core::node::{

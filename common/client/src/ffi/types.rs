@@ -6,7 +6,7 @@ use rlaunch_core::status::Status;
 use std::ffi::c_char;
 use std::time::Duration;
 
-/// Room for a text with its end: `restart::rank_fault::TEXT`, and a little more.
+/// Room for a text with its end: `rank_fault::TEXT`, and a little more.
 const TEXT: usize = 2052;
 
 /// A name and its value.

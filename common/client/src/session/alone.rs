@@ -4,7 +4,7 @@ use crate::state::{Cause, State};
 use rlaunch_core::backoff::{self, ALIKE, GIVE_UP_AFTER, QUICK, Streak};
 use rlaunch_core::id::{Rank, Round};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::restart::rank_fault::Fault;
+use rlaunch_core::rank_fault::Fault;
 use rlaunch_core::time::Mono;
 use rlaunch_core::wire::frozen::client::client_round::{Begin, Dismissal, Heard};
 use std::collections::VecDeque;

@@ -9,7 +9,7 @@ use crate::token::Token;
 use crate::{Error, Interrupted};
 use rlaunch_core::id::{Rank, Round};
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
+use rlaunch_core::rank_fault::{Fault, FaultKind};
 use rlaunch_core::wire::frozen::client::client_round::{Begin, Heard, Said};
 use std::collections::VecDeque;
 use std::net::Shutdown;

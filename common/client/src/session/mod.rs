@@ -24,7 +24,7 @@ use inner::{Inner, Leaving, Phase, Shared};
 pub(crate) use open::Options;
 use rlaunch_core::id::Round;
 use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::restart::rank_fault::{FaultKind, TEXT};
+use rlaunch_core::rank_fault::{FaultKind, TEXT};
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::frozen::client::client_round::{Dismissal, Said};
 use std::os::fd::RawFd;

@@ -11,7 +11,7 @@ use super::*;
 use crate::{Restart, RestartError, Store};
 use rlaunch_core::id::Rank;
 use rlaunch_core::rank_assign::Mode;
-use rlaunch_core::restart::rank_fault::Fault;
+use rlaunch_core::rank_fault::Fault;
 use rlaunch_core::wire::frozen::client::client_round::{Begin, Heard};
 use rlaunch_core::wire::frozen::client::{self, HELLO, bye_frame, frame_len, hello};
 use std::io::{Read as _, Write as _};

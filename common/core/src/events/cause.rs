@@ -4,7 +4,6 @@ use crate::allocation::Scheduler;
 use crate::bootstrap::{CarrierEnd, CarrierKind};
 use crate::exit::{self, Ending};
 use crate::id::{NodeId, Rank, Std};
-use crate::job::CloseReason;
 use crate::json;
 use crate::signal::Signal;
 use crate::status::Status;
@@ -99,6 +98,36 @@ pub enum Cause {
         /// The number of slices that are up.
         up: u32,
     },
+}
+
+/// Why an edge ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename = "why", rename_all = "snake_case")]
+pub enum CloseReason {
+    /// The other side closed it.
+    Eof,
+    /// The other side sent something that is no message.
+    Malformed,
+    /// The other side does not read its messages.
+    Slow,
+    /// The kernel refused to read or write.
+    Failed {
+        /// errno of that.
+        errno: i32,
+    },
+    /// The process that carries it ended first: it was killed, or the connection or what runs there was lost.
+    #[serde(rename = "")]
+    Carrier(CarrierKind, CarrierEnd),
+}
+
+impl CloseReason {
+    /// Whether the connection of a killed agent may end so. The agent may have sent a part of a message.
+    pub(crate) const fn may_be_kill(self) -> bool {
+        match self {
+            Self::Eof | Self::Failed { .. } | Self::Malformed => true,
+            Self::Slow | Self::Carrier(..) => false,
+        }
+    }
 }
 
 /// A part of ours that a job cannot do without.

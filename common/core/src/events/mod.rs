@@ -10,12 +10,14 @@ mod detail;
 mod line;
 mod news;
 mod restart_cause;
+mod slice_news;
 
-pub use cause::{Cause, Lost};
+pub use cause::{Cause, CloseReason, Lost};
 pub use detail::{Answer, Fewer, RanksState, SinkEnd, SlicesTaken, Tried};
 pub use line::line;
 pub use news::{JobNews, NoRestart};
 pub use restart_cause::RestartCause;
+pub use slice_news::{Obstacle, SliceNews};
 
 use crate::bootstrap::HostFailure;
 use crate::exit::Ending;

@@ -4,8 +4,8 @@
 use super::{Cause, Lost};
 use crate::allocation::Scheduler;
 use crate::bootstrap::CarrierNews;
+use crate::events::SliceNews;
 use crate::id::{NodeId, Rank};
-use crate::job::slices::SliceNews;
 use crate::json;
 use crate::os_bytes::OsBytes;
 use crate::signal::Signal;

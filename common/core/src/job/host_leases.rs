@@ -9,9 +9,9 @@
 use super::clock::{Offset, apart};
 use super::notice::{EndingBegan, Notice};
 use super::suspend_detector::SuspendDetector;
-use super::{CloseReason, Cx, JobAction};
+use super::{Cx, JobAction};
 use crate::deadlines::Deadlines;
-use crate::events::{JobNews, Lost, What};
+use crate::events::{CloseReason, JobNews, Lost, What};
 use crate::id::NodeId;
 use crate::machine::earliest;
 use crate::spec::JobSpec;

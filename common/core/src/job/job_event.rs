@@ -1,8 +1,8 @@
 //! Events and actions of the job machine: the contract with the launcher's driver and with the simulator.
 
-use crate::bootstrap::{CarrierEnd, CarrierEvent, CarrierKind, HostFailure};
+use crate::bootstrap::{CarrierEvent, HostFailure};
 use crate::ended::Ended;
-use crate::events::{JobNews, Record};
+use crate::events::{CloseReason, JobNews, Record};
 use crate::exit::Ending;
 use crate::hostlist::{Entry, Host};
 use crate::id::{NodeId, Rank, Std, StreamId};
@@ -16,7 +16,6 @@ use crate::wire::to_root::{Leftover, ToRoot};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use serde::Serialize;
 
 /// An event of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -108,36 +107,6 @@ pub enum JobEvent {
         /// Lines that were broken because another rank waited.
         broken: u64,
     },
-}
-
-/// Why an edge ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename = "why", rename_all = "snake_case")]
-pub enum CloseReason {
-    /// The other side closed it.
-    Eof,
-    /// The other side sent something that is no message.
-    Malformed,
-    /// The other side does not read its messages.
-    Slow,
-    /// The kernel refused to read or write.
-    Failed {
-        /// errno of that.
-        errno: i32,
-    },
-    /// The process that carries it ended first: it was killed, or the connection or what runs there was lost.
-    #[serde(rename = "")]
-    Carrier(CarrierKind, CarrierEnd),
-}
-
-impl CloseReason {
-    /// Whether the connection of a killed agent may end so. The agent may have sent a part of a message.
-    pub(super) const fn may_be_kill(self) -> bool {
-        match self {
-            Self::Eof | Self::Failed { .. } | Self::Malformed => true,
-            Self::Slow | Self::Carrier(..) => false,
-        }
-    }
 }
 
 /// The last report of a guardian.

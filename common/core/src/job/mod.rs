@@ -35,7 +35,7 @@ mod scheduler_signals;
 mod shrink_rule;
 mod signals;
 mod slice_hosts;
-pub mod slices;
+mod slices;
 mod spawn_refusal;
 mod srun_ends;
 mod startup_deadline;
@@ -44,7 +44,7 @@ mod suspend_detector;
 mod tests;
 mod worlds;
 
-pub use job_event::{CloseReason, GuardianEnd, JobAction, JobEvent};
+pub use job_event::{GuardianEnd, JobAction, JobEvent};
 pub use signals::document as signals_document;
 
 use crate::machine::{self, Machine, earliest_of};

@@ -2,9 +2,9 @@
 
 use super::kill_watchdog::ANSWER;
 use super::notice::Notice;
-use super::{CloseReason, Cx, GuardianEnd, JobAction};
+use super::{Cx, GuardianEnd, JobAction};
 use crate::deadlines::Deadlines;
-use crate::events::{Lost, What};
+use crate::events::{CloseReason, Lost, What};
 use crate::id::NodeId;
 use crate::patience::Patience;
 use crate::time::{Mono, Span};

@@ -3,8 +3,7 @@
 //! The one rule: if a host is lost within 5 s of the end of the srun that has started its agent, that end is the reason. The lease of the
 //! host is waited for all the same.
 
-use super::CloseReason;
-use crate::events::Lost;
+use crate::events::{CloseReason, Lost};
 use crate::id::NodeId;
 use crate::time::{Mono, Span};
 use alloc::collections::{BTreeMap, BTreeSet};

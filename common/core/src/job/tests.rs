@@ -31,7 +31,7 @@ mod startup_deadline;
 mod worlds;
 
 use super::*;
-use crate::events::{Answer, Cause, JobNews, Lost, RanksState, RestartCause, SinkEnd, Tried, What};
+use crate::events::{Answer, Cause, CloseReason, JobNews, Lost, RanksState, RestartCause, SinkEnd, Tried, What};
 use crate::exit::Ending;
 use crate::id::{NodeId, ProcId, Rank, Std, StreamId};
 use crate::report::Became;

@@ -1,7 +1,7 @@
 //! Rounds in the closing report.
 
 use crate::id::{Rank, Round};
-use crate::restart::rank_fault::{Fault, FaultKind};
+use crate::rank_fault::{Fault, FaultKind};
 use crate::restart::{EndReason, RoundNote, RoundsEnd};
 use crate::time::Span;
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,6 @@
 
 use super::end_reason::EndReason;
 use super::membership::{Member, MemberState, PolicyKeys};
-use super::rank_fault::{Fault, FaultKind};
 use super::remark::{FaultLimit, Remark};
 use super::round_limits::{check_rounds, check_world};
 use super::{CallEnd, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
@@ -11,6 +10,7 @@ use crate::capped::Capped;
 use crate::id::{NodeId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{self, Mode, Outcome, World, WorldMember};
+use crate::rank_fault::{Fault, FaultKind};
 use crate::rank_set::RankSet;
 use crate::time::{Mono, Span};
 use crate::wire::round::{BATCH, RoundDown, RoundMember, RoundRendezvous};

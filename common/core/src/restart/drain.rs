@@ -1,12 +1,12 @@
 //! The events of a round, until all ranks are ready for the next.
 
 use super::membership::{Host, MemberState};
-use super::rank_fault::{Fault, FaultKind};
 use super::remark::Remark;
 use super::{CallEnd, Phase, Restart, RestartAction, RoundNote, RoundsEnd};
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::Mode;
+use crate::rank_fault::{Fault, FaultKind};
 use crate::rank_set::RankSet;
 use crate::status::Status;
 use crate::time::{Mono, Span};

@@ -1,9 +1,9 @@
 //! The reasons why no further round is possible, and the words for them.
 
-use super::rank_fault::FaultKind;
 use crate::error::hinted;
 use crate::id::Rank;
 use crate::rank_assign::{AssignError, Policy};
+use crate::rank_fault::FaultKind;
 use crate::time::Span;
 use alloc::boxed::Box;
 use alloc::format;

@@ -2,7 +2,6 @@
 
 use super::end_reason::limit_name;
 use super::membership::{MemberState, PolicyKeys};
-use super::rank_fault::{Fault, FaultKind};
 use super::remark::{Override, Remark};
 use super::terms::{Difference, POLICY, Terms, shown};
 use super::{CallEnd, Phase, Restart, RoundNote, asked, sentence};
@@ -11,6 +10,7 @@ use crate::error::hinted;
 use crate::id::{NodeId, Rank};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::{self, Policy, Source};
+use crate::rank_fault::{Fault, FaultKind};
 use crate::time::Mono;
 use crate::wire::round::{BATCH, Enrolled, KEYS, RoundDown};
 use alloc::format;

@@ -1,10 +1,10 @@
 //! Remarks about rounds: data for the event log. The view composes the sentences.
 
-use super::rank_fault::FaultKind;
 use crate::id::Rank;
 use crate::json;
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::Misplaced;
+use crate::rank_fault::FaultKind;
 use crate::rank_set::RankSet;
 use crate::status::Status;
 use crate::time::Span;

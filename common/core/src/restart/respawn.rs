@@ -5,12 +5,12 @@
 //! all the same it may be bad luck, so that it is only waited for, and later: each of its ends and returns costs all of them a round.
 
 use super::membership::Member;
-use super::rank_fault::Fault;
 use super::remark::Remark;
 use super::{Restart, RestartAction};
 use crate::backoff::{self, ALIKE, QUICK, Streak};
 use crate::id::{NodeId, ProcId, Rank};
 use crate::machine::earliest;
+use crate::rank_fault::Fault;
 use crate::status::Status;
 use crate::time::{Mono, Span};
 use alloc::vec::Vec;

@@ -2,11 +2,11 @@
 
 use super::awaited::Step;
 use super::end_reason::EndReason;
-use super::rank_fault::Fault;
 use super::remark::Remark;
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::json;
 use crate::os_bytes::OsBytes;
+use crate::rank_fault::Fault;
 use crate::rank_set::RankSet;
 use crate::status::Status;
 use crate::time::{Mono, Span};

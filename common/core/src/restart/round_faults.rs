@@ -1,8 +1,8 @@
 //! Why a round ends: all that was heard of it until the next is assigned.
 
-use super::rank_fault::{Fault, FaultKind};
 use crate::id::Rank;
 use crate::os_bytes::OsBytes;
+use crate::rank_fault::{Fault, FaultKind};
 use crate::time::{Mono, Span};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;

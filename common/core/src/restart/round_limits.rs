@@ -1,10 +1,10 @@
 //! When rounds end although ranks are left: what the user allows, and rounds in which nothing makes progress.
 
 use super::end_reason::{EndReason, QuickRounds, SetLimit};
-use super::rank_fault::{Fault, FaultKind};
 use crate::backoff::{self, ALIKE, QUICK, Streak};
 use crate::id::Rank;
 use crate::os_bytes::OsBytes;
+use crate::rank_fault::{Fault, FaultKind};
 use crate::rounds::Limits;
 use crate::time::{Mono, Span};
 

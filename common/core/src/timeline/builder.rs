@@ -3,7 +3,7 @@
 use super::coarse::{self, Room};
 use super::{Bar, End, Entry, Fault, FaultEntry, Finish, HostFact, HostMark, How, LostWord, Mark, Phase, Row, RowKey};
 use super::{Stretch, Time, Timeline};
-use crate::restart::rank_fault::named_by;
+use crate::rank_fault::named_by;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;

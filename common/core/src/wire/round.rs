@@ -9,7 +9,7 @@ use crate::capped::Capped;
 use crate::id::{ProcId, Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::Mode;
-use crate::restart::rank_fault::{Fault, FaultKind, Leave};
+use crate::rank_fault::{Fault, FaultKind, Leave};
 use crate::time::{HostTime, Span};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};

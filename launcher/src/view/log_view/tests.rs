@@ -9,16 +9,16 @@ use rlaunch_core::bind::{BindingNews, Unbound};
 use rlaunch_core::bootstrap::{CarrierEnd, CarrierNews, FallBack, HostFailure, Refusal};
 use rlaunch_core::discover::{DiscoverFault, Ignored};
 use rlaunch_core::events::{
-    Answer, AppLine, Fewer, JobNews, JobStart, NoRestart, RanksState, RestartCause, SinkEnd, SlicesTaken, WorldLine,
+    Answer, AppLine, Fewer, JobNews, JobStart, NoRestart, Obstacle, RanksState, RestartCause, SinkEnd, SliceNews,
+    SlicesTaken, WorldLine,
 };
 use rlaunch_core::exit::Ending;
 use rlaunch_core::guard::DeviceNews;
 use rlaunch_core::guard::devices::{DeviceHolder, Kept, LockFound};
 use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std, WorldId};
-use rlaunch_core::job::slices::{Obstacle, SliceNews};
 use rlaunch_core::master_store::{ForAgent, ForRank0, Holder};
+use rlaunch_core::rank_fault::{Fault, FaultKind};
 use rlaunch_core::rank_set::RankSet;
-use rlaunch_core::restart::rank_fault::{Fault, FaultKind};
 use rlaunch_core::restart::remark::Remark;
 use rlaunch_core::restart::{EndReason, RoundNote, Step};
 use rlaunch_core::settings::{Contain, OnFailure, Tier};
@@ -149,7 +149,7 @@ fn lines_read_as_before() {
         one_machine(&[0, 1, 2, 3, 4, 5], 2),
         What::News(JobNews::LeadContinues {
             node: NODE,
-            lost: rlaunch_core::events::Lost::Agent(rlaunch_core::job::CloseReason::Eof),
+            lost: rlaunch_core::events::Lost::Agent(rlaunch_core::events::CloseReason::Eof),
         }),
         What::News(JobNews::EndingDeferred { rank: RANK, status: passed_on, end_in: Span::from_secs(4) }),
     ];

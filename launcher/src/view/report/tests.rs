@@ -9,14 +9,15 @@ use crate::view::path_search::Around;
 use hosts::on_hosts;
 use rlaunch_core::allocation::Scheduler;
 use rlaunch_core::bootstrap::{CarrierEnd, HostFailure};
-use rlaunch_core::events::{Answer, AppLine, JobNews, JobStart, RanksState, Record, RestartCause, Tried, What};
+use rlaunch_core::events::{
+    Answer, AppLine, CloseReason, JobNews, JobStart, RanksState, Record, RestartCause, Tried, What,
+};
 use rlaunch_core::id::{JobId, LocalRank, NodeId, Round, Std};
-use rlaunch_core::job::CloseReason;
 use rlaunch_core::master_store::{ForRank0, Holder};
 use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_core::rank_fault::{Fault, FaultKind, Leave};
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::report::fold;
-use rlaunch_core::restart::rank_fault::{Fault, FaultKind, Leave};
 use rlaunch_core::restart::{EndReason, RoundNote, RoundsEnd, SetLimit};
 use rlaunch_core::settings::{Contain, OnFailure};
 use rlaunch_core::signal::Signal;

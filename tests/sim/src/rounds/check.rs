@@ -7,7 +7,7 @@ use super::plan::Fault;
 use rlaunch_core::events::{Cause, What};
 use rlaunch_core::exit::Ending;
 use rlaunch_core::id::{LocalRank, ProcId, Rank, Round};
-use rlaunch_core::restart::rank_fault::FaultKind;
+use rlaunch_core::rank_fault::FaultKind;
 use rlaunch_core::restart::{RoundNote, RoundsEnd};
 use rlaunch_core::status::Status;
 use rlaunch_core::wire::frozen::client::client_round::Begin;

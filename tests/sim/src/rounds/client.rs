@@ -3,7 +3,7 @@
 use super::{Ev, World};
 use rlaunch_core::id::{LocalRank, ProcId, Rank, Round, SessionId};
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::restart::rank_fault::Leave;
+use rlaunch_core::rank_fault::Leave;
 use rlaunch_core::signal::Signal;
 use rlaunch_core::status::Status;
 use rlaunch_core::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};

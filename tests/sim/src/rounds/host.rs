@@ -3,8 +3,9 @@
 use super::client::{Client, Place};
 use super::{Ev, World};
 use rlaunch_core::capped::Capped;
+use rlaunch_core::events::CloseReason;
 use rlaunch_core::id::{NodeId, ProcId, SessionId, Std};
-use rlaunch_core::job::{CloseReason, GuardianEnd, JobEvent};
+use rlaunch_core::job::{GuardianEnd, JobEvent};
 use rlaunch_core::machine::Machine as _;
 use rlaunch_core::node::{
     DeviceAction, ExamineAction, ExecSpec, LeaseAction, Node, NodeAction, NodeEvent, ProbeAction, Sandbox,

@@ -9,16 +9,15 @@ use crate::bootstrap::{CarrierEnd, CarrierKind, CarrierNews, FallBack, HostFailu
 use crate::capped::Capped;
 use crate::discover::{DiscoverFault, Ignored};
 use crate::events::{
-    Answer, AppLine, Cause, JobNews, JobStart, Lost, NoRestart, RanksState, RestartCause, SinkEnd, SlicesTaken, Tried,
+    Answer, AppLine, Cause, CloseReason, JobNews, JobStart, Lost, NoRestart, Obstacle, RanksState, RestartCause,
+    SinkEnd, SliceNews, SlicesTaken, Tried,
 };
 use crate::guard::DeviceNews;
 use crate::guard::devices::{DeviceHolder, Kept, LockFound, OddFile};
 use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round, Std};
-use crate::job::CloseReason;
-use crate::job::slices::{Obstacle, SliceNews};
 use crate::master_store::{ForAgent, ForRank0, Holder};
 use crate::os_bytes::OsBytes;
-use crate::restart::rank_fault::{Fault, FaultKind, Leave};
+use crate::rank_fault::{Fault, FaultKind, Leave};
 use crate::restart::remark::Remark;
 use crate::restart::{EndReason, RoundNote, RoundsEnd, Step};
 use crate::settings::{Contain, OnFailure};

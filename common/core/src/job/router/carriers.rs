@@ -1,10 +1,9 @@
 //! Consequences of what carriers report.
 
 use super::super::notice::Notice;
-use super::super::slices::Obstacle;
-use super::super::{CloseReason, Parts, Step};
+use super::super::{Parts, Step};
 use crate::bootstrap::{CarrierEvent, CarrierKind, CarrierNews, HostFailure};
-use crate::events::{JobNews, What};
+use crate::events::{CloseReason, JobNews, Obstacle, What};
 use crate::id::NodeId;
 
 impl Parts {

@@ -4,10 +4,9 @@
 
 use super::super::{JobAction, Parts, Step};
 use crate::discover::{Change, FoundSlice, Ignored, Known, compare};
-use crate::events::{JobNews, What};
+use crate::events::{JobNews, SliceNews, What};
 use crate::hostlist::Entry;
 use crate::id::NodeId;
-use crate::job::slices::SliceNews;
 use crate::place::Placement;
 use crate::warnings::WarningSource;
 use alloc::vec::Vec;

@@ -6,11 +6,10 @@
 
 use super::super::generations::Why;
 use super::super::notice::Notice;
-use super::super::slices::{Obstacle, SliceTable};
+use super::super::slices::SliceTable;
 use super::super::{JobAction, Parts, Step, shrink_rule};
-use crate::events::{Cause, JobNews, Lost, RanksState, SlicesTaken, What};
+use crate::events::{Cause, JobNews, Lost, Obstacle, RanksState, SliceNews, SlicesTaken, What};
 use crate::id::{AppIndex, NodeId};
-use crate::job::slices::SliceNews;
 use crate::os_bytes::OsBytes;
 use crate::place::Placement;
 use crate::slices::{Choice, Grow, SlotId};

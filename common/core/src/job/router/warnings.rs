@@ -6,9 +6,8 @@
 
 use super::super::generations::Why;
 use super::super::notice::RankExit;
-use super::super::slices::Obstacle;
 use super::super::{Parts, Step, shrink_rule};
-use crate::events::{Cause, JobNews, Lost, NoRestart, What};
+use crate::events::{Cause, JobNews, Lost, NoRestart, Obstacle, What};
 use crate::id::NodeId;
 use crate::tpu::SliceError;
 use crate::warnings::{Response, WarningSource};

@@ -4,7 +4,7 @@ use super::{Cx, LocalMember, LocalState, Rounds, State};
 use crate::id::Rank;
 use crate::node::{NodeAction, TcpStoreAction};
 use crate::os_bytes::OsBytes;
-use crate::restart::rank_fault::{Fault, FaultKind, TEXT};
+use crate::rank_fault::{Fault, FaultKind, TEXT};
 use crate::wire::round::{Enrolled, RoundUp, batches};
 use crate::wire::to_root::ToRoot;
 use alloc::collections::BTreeMap;

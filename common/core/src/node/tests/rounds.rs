@@ -11,7 +11,7 @@ mod watch;
 
 use super::*;
 use crate::id::{Round, SessionId};
-use crate::restart::rank_fault::{Fault, FaultKind, Leave};
+use crate::rank_fault::{Fault, FaultKind, Leave};
 use crate::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
 use crate::wire::round::{Enrolled, RoundDown, RoundMember, RoundRendezvous, RoundUp};
 use NodeAction::{Sessions, Store, TcpStores};

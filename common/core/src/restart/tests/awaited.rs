@@ -1,8 +1,8 @@
 //! Awaited ranks are named.
 
 use super::*;
+use crate::rank_fault::{Fault, FaultKind};
 use crate::rank_set::RankSet;
-use crate::restart::rank_fault::{Fault, FaultKind};
 
 const AT: fn(u64) -> Mono = |secs| Mono::from_nanos(secs * 1_000_000_000);
 

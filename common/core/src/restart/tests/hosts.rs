@@ -3,7 +3,7 @@
 use super::*;
 use crate::capped::Capped;
 use crate::id::{ProcId, Rank};
-use crate::restart::rank_fault::{Fault, FaultKind, Leave};
+use crate::rank_fault::{Fault, FaultKind, Leave};
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::wire::round::Enrolled;

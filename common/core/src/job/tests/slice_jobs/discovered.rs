@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::discover::Ignored;
-use crate::job::slices::SliceNews;
+use crate::events::SliceNews;
 
 /// Two slices are known, and the hosts of three more are not.
 fn discovering() -> Script {

@@ -9,7 +9,7 @@ use crate::capped::unreserved;
 use crate::id::{Rank, Round};
 use crate::os_bytes::OsBytes;
 use crate::rank_assign::Mode;
-use crate::restart::rank_fault::{Fault, Leave};
+use crate::rank_fault::{Fault, Leave};
 use crate::time::Span;
 use crate::wire::codec::{append, decode_borrowed, set_length};
 use alloc::vec::Vec;

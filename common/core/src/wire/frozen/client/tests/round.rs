@@ -2,7 +2,7 @@
 
 use crate::id::{Rank, Round};
 use crate::os_bytes::OsBytes;
-use crate::restart::rank_fault::{Fault, FaultKind, Leave};
+use crate::rank_fault::{Fault, FaultKind, Leave};
 use crate::signal::Signal;
 use crate::status::Status;
 use crate::time::Span;

@@ -1,7 +1,7 @@
 //! The slices of a running job: which of them it has, which hosts are reached again and when, and until when slices are waited for.
 
-use super::Obstacle;
 use crate::deadlines::Deadlines;
+use crate::events::Obstacle;
 use crate::id::NodeId;
 use crate::machine::{earliest, earliest_of};
 use crate::slices::{Choice, GROW_AFTER, Growth, SlicePlan, Slot, SlotId, choose, growth};
