@@ -27,7 +27,6 @@ use crate::tpu::SliceError;
 use crate::wire::peer_identity::Address;
 use crate::wire::to_node::{Rendezvous, ToNode};
 use crate::wire::to_root::{Hello, NodeRefusal};
-use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -36,8 +35,7 @@ use sliced::Sliced;
 /// The bring-up of all nodes.
 #[derive(Debug)]
 pub(super) struct Bringup {
-    /// `None`: everything was ordered.
-    orders: Option<Orders>,
+    orders: Arc<Orders>,
     /// While the hosts are gathered: where ranks would run without those that cannot be had, if there are any.
     fewer: Option<Arc<Placement>>,
     nodes: Roster,
@@ -45,17 +43,12 @@ pub(super) struct Bringup {
     probing: Probing,
     /// The devices of hosts before ranks are started.
     devices: DeviceBarrier,
-    sole: bool,
     /// The only node ends by itself with its ranks.
     ends_by_itself: bool,
-    /// The orders of a restart of all ranks, and of worlds.
-    restart_orders: Option<Box<Orders>>,
-    /// The rendezvous, once it is known, and its host.
+    /// The rendezvous and its host, once ranks were asked for.
     rendezvous: Option<(NodeId, Rendezvous)>,
     /// The slices of the job, once they are known.
     slices: Slices,
-    /// A node has to choose the port: then it matters whether it could reserve it.
-    chooses_port: bool,
     /// Ranks were asked for, or never will be.
     is_decided: bool,
     /// The job ends: a host that comes now is too late.
@@ -74,11 +67,9 @@ impl Bringup {
         };
         let nodes = Roster::new(spec.placement.nodes.iter().map(state).collect());
         let sliced = spec.slices.as_ref().filter(|_| !spec.placement.is_here()).map(|_| Sliced::default());
-        let orders = Orders::new(spec, setting);
-        let (sole, chooses_port) = (orders.is_sole(), orders.chooses_port());
-        let ends_by_itself = sole && !orders.can_start_more();
+        let orders = Arc::new(Orders::new(spec, setting));
+        let ends_by_itself = orders.is_sole() && !orders.can_start_more();
         let probing = Probing::new(setting.secret.clone());
-        let orders = Some(orders);
         Self {
             orders,
             is_ending: false,
@@ -87,33 +78,27 @@ impl Bringup {
             nodes,
             probing,
             devices: DeviceBarrier::default(),
-            sole,
             ends_by_itself,
-            restart_orders: None,
             rendezvous: None,
             slices: Slices::default(),
-            chooses_port,
             is_decided: false,
         }
     }
 
     pub(super) fn start(&mut self, cx: &mut Cx<'_>) {
-        let Some(orders) = &self.orders else { return };
         for (node, state) in self.nodes.iter() {
             // The agent of the launcher's own host is there.
             match state {
-                State::Waiting => orders.begin(cx, node),
+                State::Waiting => self.orders.begin(cx, node),
                 State::Connecting => cx.act(JobAction::Connect { node }),
                 State::Up(_) | State::Ready(_) | State::Refused(_) | State::Failed | State::Lost => {}
             }
         }
-        if self.sole {
-            orders.all_ranks(cx);
+        if self.orders.is_sole() {
+            self.orders.all_ranks(cx);
             self.is_decided = true;
-            if let Some(orders) = self.orders.take() {
-                let rendezvous = orders.alone(cx.facts.placement());
-                self.keep(orders, cx.facts.placement().head(), rendezvous);
-            }
+            let placement = cx.facts.placement();
+            self.rendezvous = Some((placement.head(), self.orders.alone(placement)));
         }
     }
 
@@ -121,13 +106,12 @@ impl Bringup {
     pub(super) fn edge_up(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let Some(State::Connecting) = self.nodes.get(node) else { return };
         self.nodes.set(node, State::Waiting);
-        match self.known_orders() {
-            Some(orders) if self.takes_hosts() => {
-                orders.begin(cx, node);
-                self.probe(cx, node);
-            }
+        if self.takes_hosts() {
+            self.orders.begin(cx, node);
+            self.probe(cx, node);
+        } else {
             // It came too late: the job ends, and so does the node.
-            Some(_) | None => cx.act(JobAction::Send { node, msg: ToNode::Kill }),
+            cx.act(JobAction::Send { node, msg: ToNode::Kill });
         }
     }
 
@@ -135,7 +119,7 @@ impl Bringup {
         // Said twice, or after a refusal: it changes nothing.
         let Some(State::Waiting) = self.nodes.get(node) else { return };
         self.nodes.set(node, State::Up(hello.clone()));
-        if self.sole {
+        if self.orders.is_sole() {
             self.report_port(cx, &hello);
         }
         cx.notify(Notice::Log(What::HostReady { node, hello }));
@@ -146,7 +130,7 @@ impl Bringup {
     fn probe(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let placement = self.planned(cx);
         let first = placement.head();
-        let probes = !self.is_decided && self.orders.as_ref().is_some_and(|orders| orders.probes(&placement));
+        let probes = !self.is_decided && self.orders.probes(&placement);
         match self.probing.head() {
             _ if !probes => {}
             Some(head) if head == first => self.probing.ask(cx, node),
@@ -260,12 +244,14 @@ impl Bringup {
     /// Whether one host more may be missing.
     fn can_miss_one_more(&self) -> bool {
         let rest = self.nodes.len().saturating_sub(self.nodes.missing());
-        !self.is_decided && self.orders.as_ref().is_some_and(|orders| orders.least() < rest)
+        !self.is_decided && self.orders.least() < rest
     }
 
     /// The hosts that are waited for before any rank is started; `None`: ranks were asked for, or never will be.
     pub(super) fn awaited(&self) -> Option<Vec<NodeId>> {
-        self.orders.as_ref().filter(|_| !self.is_decided)?;
+        if self.is_decided {
+            return None;
+        }
         let open = self.nodes.iter().filter(|(_, state)| state.standing() == Standing::Open);
         let open: Vec<NodeId> = open.map(|(node, _)| node).collect();
         let rest = || self.probing.awaited().into_iter().chain(self.devices.awaited()).collect();
@@ -320,26 +306,21 @@ impl Bringup {
         if self.is_decided || self.is_open() {
             return;
         }
-        let Some(orders) = self.orders.take() else { return };
+        let orders = Arc::clone(&self.orders);
         let is_sliced = self.sliced.is_some();
         let gathered = if is_sliced { Ok(()) } else { self.gather(cx, &orders) };
         let gathered = gathered.and_then(|()| self.check_addr(cx, &orders));
         let gathered = gathered.and_then(|()| self.plan_slices(cx, &orders));
         match gathered.and_then(|()| self.find(cx, &orders)) {
-            Ok(None) => {
-                self.orders = Some(orders);
-                return;
-            }
+            Ok(None) => return,
             Ok(Some(addr)) => {
                 let placement = self.planned(cx);
                 // All hosts could start: from here on holders of devices are ended.
                 let spare = self.without_ranks(&placement);
                 if !self.devices.is_free(cx, &placement.used().chain(spare).collect::<Vec<_>>()) {
-                    self.orders = Some(orders);
                     return;
                 }
-                let rendezvous = self.go(cx, &orders, &placement, addr);
-                self.keep(orders, placement.head(), rendezvous);
+                self.rendezvous = Some((placement.head(), self.go(cx, &orders, &placement, addr)));
             }
             Err(cause) => cx.notify(Notice::End(cause)),
         }
@@ -475,7 +456,7 @@ impl Bringup {
 
     /// Why the hosts of this placement cannot have the next generation.
     pub(super) fn slice_error(&self, placement: &Placement) -> Option<SliceError> {
-        match self.slices_of(placement, self.restart_orders.as_deref()?) {
+        match self.slices_of(placement, &self.orders) {
             Err((_, NodeRefusal::Slices(error))) => Some(error),
             Ok(_) | Err(_) => None,
         }
@@ -483,30 +464,29 @@ impl Bringup {
 
     /// Has all who are there start their ranks.
     fn go(&mut self, cx: &mut Cx<'_>, orders: &Orders, placement: &Placement, addr: OsBytes) -> Rendezvous {
-        if self.sliced.is_some() {
-            return self.go_sliced(cx, orders, placement, addr);
-        }
-        let fewer = self.fewer.take().map(|placement| (self.nodes.list_missing(), placement));
-        if let Some((nodes, placement)) = &fewer {
-            for node in nodes {
+        let fewer = self.fewer.take();
+        if let Some(placement) = &fewer {
+            let is_sliced = self.sliced.is_some();
+            for node in self.nodes.list_missing().into_iter().filter(|_| !is_sliced) {
                 // Whatever is still there has nothing to do any more.
-                cx.act(JobAction::Send { node: *node, msg: ToNode::Kill });
+                cx.act(JobAction::Send { node, msg: ToNode::Kill });
             }
             cx.act(JobAction::Place(Arc::clone(placement)));
         }
         host_reports::notes(cx, || self.hellos());
-        let hello = self.hello_of(placement.head());
-        if let Some(hello) = hello {
+        let head = placement.head();
+        if let Some(hello) = self.hello_of(head) {
             self.report_port(cx, hello);
         }
-        let chosen = hello.map(|hello| hello.master_port).filter(|port| *port != 0);
-        let rendezvous = orders.rendezvous(placement, addr, orders.pinned_port().or(chosen));
-        let rendezvous = self.held(cx, orders, placement.head(), rendezvous);
-        if let Some((nodes, placement)) = fewer {
-            cx.notify(Notice::LeftOut { nodes, placement });
+        let rendezvous = orders.rendezvous(placement, addr, orders.pinned_port().or(self.port_of(head)));
+        let rendezvous = self.held(cx, orders, head, rendezvous);
+        self.meet(placement);
+        if let Some(placement) = fewer {
+            let left_out = if self.sliced.is_some() { Vec::new() } else { self.nodes.list_missing() };
+            cx.notify(Notice::Placed { left_out, placement });
         }
         host_reports::chips(cx, self.hellos());
-        orders.send_rendezvous(cx, placement, &rendezvous, &self.slices);
+        orders.send_rendezvous(cx, (placement, &rendezvous), 0, &self.slices, |_| true);
         for node in self.without_ranks(placement) {
             cx.act(JobAction::Send { node, msg: ToNode::Rendezvous(orders::of_no_rank(&rendezvous)) });
         }
@@ -518,12 +498,6 @@ impl Bringup {
         let is_free = |node: NodeId| placement.nodes.get(node.index()).is_some_and(|node| node.ranks == 0);
         let ready = self.nodes.iter().filter(|(_, state)| self.sliced.is_none() && matches!(state, State::Ready(_)));
         ready.map(|(node, _)| node).filter(|node| is_free(*node)).collect()
-    }
-
-    /// All ranks may have to be started again, or to meet elsewhere.
-    fn keep(&mut self, orders: Orders, head: NodeId, rendezvous: Rendezvous) {
-        self.restart_orders = Some(Box::new(orders));
-        self.rendezvous = Some((head, rendezvous));
     }
 
     /// The hello of a node.
@@ -570,7 +544,7 @@ impl Bringup {
 
     /// A port that is not reserved matters where we have chosen it.
     fn report_port(&self, cx: &mut Cx<'_>, hello: &Hello) {
-        if self.chooses_port && hello.master_port != 0 && !hello.port_reserved {
+        if self.orders.chooses_port() && hello.master_port != 0 && !hello.port_reserved {
             news(cx, JobNews::PortUnreserved { port: hello.master_port });
         }
     }

@@ -9,10 +9,8 @@ use crate::machine::earliest;
 use crate::settings::OnFailure;
 use crate::signal::Signal;
 use crate::spec::JobSpec;
-use crate::status::Status;
 use crate::time::{Mono, Span};
 use crate::wire::to_node::ToNode;
-use alloc::collections::BTreeSet;
 
 /// How long an ending may take without a word about it.
 const SILENT: Span = Span::from_secs(1);
@@ -41,9 +39,7 @@ pub(super) struct Ending {
     /// A failure was passed over by `--on-failure continue`.
     failed: bool,
     all_over: bool,
-    /// Signals that were passed on to the ranks.
-    forwarded: BTreeSet<Signal>,
-    /// The ending is deferred: a rank was killed by one of them, and the others may be saving because of it.
+    /// The ending is deferred: a rank was killed by a signal that was passed on, and the others may be saving because of it.
     deferred: Option<Deferred>,
     /// When to say what is waited for, and then why the job ends and when SIGKILL follows.
     word: Option<(Mono, Cause, Mono)>,
@@ -71,7 +67,6 @@ impl Ending {
             sole: spec.placement.is_here(),
             failed: false,
             all_over: false,
-            forwarded: BTreeSet::new(),
             deferred: None,
             word: None,
             state: State::Running,
@@ -179,25 +174,15 @@ impl Ending {
         most.map_or(self.grace, |most| most.min(self.grace))
     }
 
-    /// This signal was passed on to all ranks while the job runs.
-    pub(super) fn forwarded(&mut self, sig: Signal) {
-        self.forwarded.insert(sig);
-    }
-
     /// Other processes play all ranks now.
-    pub(super) fn reset_for_generation(&mut self) {
-        self.forwarded.clear();
+    pub(super) const fn reset_for_generation(&mut self) {
         self.deferred = None;
     }
 
     /// Defers the ending after a rank was killed by a signal that was passed on, as a shell that does not handle it. The others got the
     /// same signal and have the grace for what they do about it. Returns whether the ending is deferred.
     fn defer(&mut self, cx: &Cx<'_>, failure: &RankExit) -> bool {
-        let passed_on = match failure.status {
-            Status::Signaled { sig, .. } => self.forwarded.contains(&sig),
-            Status::Exited(_) | Status::Lost => false,
-        };
-        if !passed_on || self.state == State::Begun {
+        if self.state == State::Begun {
             return false;
         }
         let word = Some(cx.now + SILENT).filter(|_| self.grace > SILENT);
@@ -206,13 +191,20 @@ impl Ending {
     }
 
     /// A rank failed by itself, or because of our ending: `end` knows the difference. `warned`: its host is about to be taken away.
-    pub(super) fn failed(&mut self, cx: &mut Cx<'_>, failure: &RankExit, warned: Option<(NodeId, Lost)>) {
+    /// `is_forwarded`: it was killed by a signal that was passed on.
+    pub(super) fn failed(
+        &mut self,
+        cx: &mut Cx<'_>,
+        failure: &RankExit,
+        warned: Option<(NodeId, Lost)>,
+        is_forwarded: bool,
+    ) {
         let RankExit { rank, status, .. } = *failure;
         match self.on_failure {
             OnFailure::Kill => {
                 if let Some((node, lost)) = warned {
                     self.end(cx, Cause::Preempted { node, lost }, RanksState::Running);
-                } else if !self.defer(cx, failure) {
+                } else if !is_forwarded || !self.defer(cx, failure) {
                     self.end(cx, Cause::Rank { rank, status }, RanksState::Running);
                 }
             }

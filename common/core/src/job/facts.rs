@@ -96,14 +96,13 @@ impl JobFacts {
         self.generation
     }
 
-    /// A new generation begins: all ranks are started again.
-    pub(super) fn begin_generation(&mut self, generation: u32) {
+    /// All ranks are started again, where they were or elsewhere. Rank 0's process has the number `first`.
+    pub(super) fn begin_generation(&mut self, generation: u32, elsewhere: Option<Arc<Placement>>, first: ProcId) {
         self.generation = generation;
         self.hosts.begin_generation();
-    }
-
-    /// All ranks are started again: rank 0's process has this number.
-    pub(super) fn begin_processes(&mut self, first: ProcId) {
+        if let Some(placement) = elsewhere {
+            self.placement = placement;
+        }
         let placement = Arc::make_mut(&mut self.placement);
         placement.processes.begin(first, placement.ranks.len());
     }

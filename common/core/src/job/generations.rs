@@ -5,16 +5,16 @@
 
 use super::Cx;
 use super::notice::{Notice, RankExit};
+use super::recovery::{seed, starts_again};
 use crate::events::{Cause, Fewer, JobNews, Lost, RestartCause, What};
 use crate::id::NodeId;
 use crate::patience::Patience;
 use crate::restarts::{Decision, History};
-use crate::settings::OnFailure;
 use crate::spec::JobSpec;
 use crate::time::{Mono, Span};
 use crate::warnings::{OnWarning, Response, WarningPlan};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 /// How much longer than the grace hosts may take to be clear. An agent that needs more is suspended, or cannot end its ranks: then the
@@ -73,8 +73,8 @@ enum State {
     Running,
     /// The ranks are being ended.
     Clearing(Clearing),
-    /// Nothing runs on these nodes, until then.
-    Pausing(Mono, BTreeSet<NodeId>),
+    /// Nothing runs, and another generation follows.
+    Pausing(Pause),
     /// The job ends, or begins no other generation whatever happens.
     Off,
 }
@@ -85,11 +85,32 @@ struct Clearing {
     first: Why,
     /// The hosts that are not clear yet, and for each whether only output is waited for.
     open: BTreeMap<NodeId, bool>,
-    /// Nodes that are clear.
-    clear: BTreeSet<NodeId>,
+    /// Nodes that are clear, each with the port that it has chosen for the next generation, or 0.
+    clear: BTreeMap<NodeId, u16>,
     /// A node where something is left that cannot be ended.
     left: Option<NodeId>,
     until: Patience,
+}
+
+/// The pause before another generation.
+#[derive(Debug)]
+pub(super) struct Pause {
+    until: Mono,
+    /// The pause is longer than it had to be.
+    is_held: bool,
+    /// The number of the generation.
+    pub(super) restart: u32,
+    /// Nodes on which nothing runs, each with the port that it has chosen, or 0.
+    clear: BTreeMap<NodeId, u16>,
+    /// The number of lost hosts that the user knows of.
+    pub(super) reported: usize,
+}
+
+impl Pause {
+    /// The ports that hosts have chosen.
+    pub(super) fn ports(self) -> BTreeMap<NodeId, u16> {
+        self.clear.into_iter().filter(|(_, port)| *port > 0).collect()
+    }
 }
 
 /// The generations.
@@ -99,28 +120,15 @@ pub(super) struct Generations {
     grace: Span,
     warnings: WarningPlan,
     state: State,
-    /// The ports that hosts have chosen for the next one.
-    ports: BTreeMap<NodeId, u16>,
-    restart: u32,
-    /// The pause is longer than it had to be.
-    is_held: bool,
 }
 
 impl Generations {
     pub(super) fn new(spec: &JobSpec) -> Self {
-        let state = match spec.settings.ending.on_failure {
-            OnFailure::Kill if spec.may_restart() => State::Running,
-            OnFailure::Kill | OnFailure::Continue => State::Off,
-        };
-        let seed = spec.job.0.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         Self {
-            history: History::new(spec.settings.restarts, seed),
+            history: History::new(spec.settings.restarts, seed(spec)),
             grace: spec.settings.ending.grace,
             warnings: spec.settings.warnings.clone(),
-            state,
-            ports: BTreeMap::new(),
-            restart: 0,
-            is_held: false,
+            state: if starts_again(spec) { State::Running } else { State::Off },
         }
     }
 
@@ -173,7 +181,7 @@ impl Generations {
             // Its agent ends the node: that is no failure of the rank.
             State::Running if has_more && !failure.asked => Fate::Clears,
             State::Running | State::Off => Fate::Ends,
-            State::Clearing(_) | State::Pausing(..) => Fate::Known,
+            State::Clearing(_) | State::Pausing(_) => Fate::Known,
         }
     }
 
@@ -181,7 +189,7 @@ impl Generations {
     pub(super) const fn may_follow(&self) -> bool {
         match self.state {
             State::Running => self.history.has_more_retries(),
-            State::Clearing(_) | State::Pausing(..) => true,
+            State::Clearing(_) | State::Pausing(_) => true,
             State::Off => false,
         }
     }
@@ -194,7 +202,7 @@ impl Generations {
     /// Whether nothing runs on a node any more that could have to be ended.
     pub(super) fn is_clear(&self, node: NodeId) -> bool {
         match &self.state {
-            State::Clearing(Clearing { clear, .. }) | State::Pausing(_, clear) => clear.contains(&node),
+            State::Clearing(Clearing { clear, .. }) | State::Pausing(Pause { clear, .. }) => clear.contains_key(&node),
             State::Running | State::Off => false,
         }
     }
@@ -205,22 +213,21 @@ impl Generations {
         let open = nodes.into_iter().map(|node| (node, false)).collect();
         let grace = self.grace_for(&first);
         let until = Patience::new(cx.now, grace + CLEARING + longer);
-        self.state = State::Clearing(Clearing { first, open, clear: BTreeSet::new(), left: None, until });
-        self.ports.clear();
+        self.state = State::Clearing(Clearing { first, open, clear: BTreeMap::new(), left: None, until });
         cx.notify(Notice::Log(What::Clearing { why: first.record(), grace }));
     }
 
     /// Between two generations: the ranks are being ended, or a pause precedes the next start. No exit of a rank is waited for.
     pub(super) const fn is_between(&self) -> bool {
         match self.state {
-            State::Clearing(_) | State::Pausing(..) => true,
+            State::Clearing(_) | State::Pausing(_) => true,
             State::Running | State::Off => false,
         }
     }
 
     /// Nothing runs anywhere.
     pub(super) const fn is_pausing(&self) -> bool {
-        matches!(self.state, State::Pausing(..))
+        matches!(self.state, State::Pausing(_))
     }
 
     /// Ranks are being ended.
@@ -230,27 +237,27 @@ impl Generations {
 
     /// Lengthens the pause: hosts are waited for, until then at most.
     pub(super) fn hold(&mut self, until: Mono) {
-        if let State::Pausing(at, _) = &mut self.state {
-            (*at, self.is_held) = (until, true);
+        if let State::Pausing(pause) = &mut self.state {
+            (pause.until, pause.is_held) = (until, true);
         }
     }
 
     /// Lengthens the pause: devices are being freed. Hosts may be lost meanwhile.
     pub(super) fn await_devices(&mut self, now: Mono) {
-        if let State::Pausing(at, _) = &mut self.state {
-            *at = now + DEVICES;
+        if let State::Pausing(pause) = &mut self.state {
+            pause.until = now + DEVICES;
         }
     }
 
     /// Whether the pause is longer only because hosts are waited for.
     pub(super) const fn is_held(&self) -> bool {
-        self.is_held
+        matches!(self.state, State::Pausing(Pause { is_held: true, .. }))
     }
 
     /// The pause may be over: hosts have come.
     pub(super) fn end_hold(&mut self, now: Mono) {
-        if let State::Pausing(at, _) = &mut self.state {
-            *at = now;
+        if let State::Pausing(pause) = &mut self.state {
+            pause.until = now;
         }
     }
 
@@ -267,11 +274,8 @@ impl Generations {
     pub(super) fn cleared(&mut self, node: NodeId, left: u32, port: u16) -> Option<Why> {
         let State::Clearing(clearing) = &mut self.state else { return None };
         clearing.open.remove(&node)?;
-        clearing.clear.insert(node);
+        clearing.clear.insert(node, port);
         clearing.left = clearing.left.or(Some(node).filter(|_| left > 0));
-        if port > 0 {
-            self.ports.insert(node, port);
-        }
         clearing.open.is_empty().then_some(clearing.first)
     }
 
@@ -294,8 +298,8 @@ impl Generations {
         };
         match decision {
             Decision::Again { restart, delay } => {
-                self.restart = restart;
-                self.state = State::Pausing(cx.now + delay, clear);
+                let (until, reported) = (cx.now + delay, cx.facts.hosts.list_lost().len());
+                self.state = State::Pausing(Pause { until, is_held: false, restart, clear, reported });
                 cx.notify(Notice::Log(What::Restart { restart, why: first.record(), lived, delay, fewer }));
             }
             Decision::Stuck { rank, alike } => {
@@ -306,10 +310,15 @@ impl Generations {
         }
     }
 
-    /// Ends the pause. Returns the number of the generation to come, and the ports that were chosen for it.
-    pub(super) fn end_pause(&mut self) -> (u32, BTreeMap<NodeId, u16>) {
-        (self.state, self.is_held) = (State::Running, false);
-        (self.restart, core::mem::take(&mut self.ports))
+    /// Ends the pause, if there is one: another generation begins.
+    pub(super) fn end_pause(&mut self) -> Option<Pause> {
+        match core::mem::replace(&mut self.state, State::Running) {
+            State::Pausing(pause) => Some(pause),
+            other @ (State::Running | State::Clearing(_) | State::Off) => {
+                self.state = other;
+                None
+            }
+        }
     }
 
     /// The job ends; nodes whose ranks are waited for no more.
@@ -317,9 +326,9 @@ impl Generations {
         match core::mem::replace(&mut self.state, State::Off) {
             State::Clearing(Clearing { open, clear, .. }) => {
                 let drains = open.into_iter().filter(|(_, drains)| *drains).map(|(node, _)| node);
-                clear.into_iter().chain(drains).collect()
+                clear.into_keys().chain(drains).collect()
             }
-            State::Pausing(_, clear) => clear.into_iter().collect(),
+            State::Pausing(Pause { clear, .. }) => clear.into_keys().collect(),
             State::Running | State::Off => Vec::new(),
         }
     }
@@ -332,8 +341,8 @@ impl Generations {
                     cx.notify(Notice::End(self.cause(&first, late)));
                 }
             }
-            State::Pausing(at, _) => {
-                if *at <= cx.now {
+            State::Pausing(pause) => {
+                if pause.until <= cx.now {
                     cx.notify(Notice::StartGeneration);
                 }
             }
@@ -344,7 +353,7 @@ impl Generations {
     pub(super) fn deadline(&self) -> Option<Mono> {
         match &self.state {
             State::Clearing(clearing) => clearing.is_awaited().then(|| clearing.until.deadline()),
-            State::Pausing(at, _) => Some(*at),
+            State::Pausing(pause) => Some(pause.until),
             State::Running | State::Off => None,
         }
     }

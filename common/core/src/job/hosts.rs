@@ -8,13 +8,21 @@ use crate::time::Mono;
 use crate::warnings::WarningSource;
 use alloc::vec::Vec;
 
-/// The loss of a host without which the job continues.
+/// The loss of a part of ours on a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct HostLoss {
-    /// The part that was lost there.
+pub(super) struct Loss {
+    /// The host.
+    pub(super) node: NodeId,
+    /// The part.
     pub(super) lost: Lost,
     /// Between which two moments.
     pub(super) between: (Mono, Mono),
+}
+
+/// The loss of a host without which the job continues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct HostLoss {
+    loss: Loss,
     /// In this generation; otherwise, in an earlier one.
     is_recent: bool,
     /// Nothing of it runs any more, as far as is known.
@@ -86,7 +94,7 @@ impl Hosts {
     }
 
     /// How a host was lost without which the job continues.
-    pub(super) fn loss(&self, node: NodeId) -> Option<HostLoss> {
+    fn loss(&self, node: NodeId) -> Option<HostLoss> {
         match self.state(node)? {
             State::Lost(loss) => Some(loss),
             State::Awaited | State::Up | State::LeftOut => None,
@@ -99,8 +107,8 @@ impl Hosts {
     }
 
     /// The same, of a host of this generation.
-    pub(super) fn recent_loss(&self, node: NodeId) -> Option<HostLoss> {
-        self.loss(node).filter(|loss| loss.is_recent)
+    pub(super) fn recent_loss(&self, node: NodeId) -> Option<Loss> {
+        self.loss(node).filter(|host| host.is_recent).map(|host| host.loss)
     }
 
     /// It was lost in this generation.
@@ -152,12 +160,10 @@ impl Hosts {
     }
 
     /// The job continues without this host. `has_ended`: nothing of it runs.
-    pub(super) fn lose(&mut self, node: NodeId, lost: Lost, between: (Mono, Mono), has_ended: bool) {
-        let Some(host) = self.hosts.get_mut(node.index()) else { return };
+    pub(super) fn lose(&mut self, loss: Loss, has_ended: bool) {
+        let Some(host) = self.hosts.get_mut(loss.node.index()) else { return };
         match host.state {
-            State::Awaited | State::Up => {
-                host.state = State::Lost(HostLoss { lost, between, is_recent: true, has_ended });
-            }
+            State::Awaited | State::Up => host.state = State::Lost(HostLoss { loss, is_recent: true, has_ended }),
             State::Lost(_) | State::LeftOut => {}
         }
     }
@@ -217,7 +223,7 @@ mod tests {
         let mut hosts = hosts();
         let at = Mono::from_nanos;
         assert!(!hosts.is_local(NODE) && !hosts.is_lost(NODE));
-        hosts.lose(NODE, Lost::Unheard, (at(1), at(2)), false);
+        hosts.lose(Loss { node: NODE, lost: Lost::Unheard, between: (at(1), at(2)) }, false);
         assert!(hosts.is_recently_lost(NODE) && hosts.may_still_run(NODE) && hosts.has_recent_losses());
         hosts.end(NODE);
         assert!(!hosts.may_still_run(NODE));
@@ -234,7 +240,8 @@ mod tests {
         assert_eq!(hosts.list_warned(), [(NODE, WarningSource::Preempted)]);
         hosts.begin_generation();
         assert_eq!(hosts.warning(NODE), Some(WarningSource::Preempted));
-        hosts.lose(NODE, Lost::Warned(WarningSource::Preempted), (Mono::default(), Mono::default()), true);
+        let (lost, between) = (Lost::Warned(WarningSource::Preempted), (Mono::default(), Mono::default()));
+        hosts.lose(Loss { node: NODE, lost, between }, true);
         assert_eq!(hosts.list_warned(), []);
     }
 
@@ -250,9 +257,11 @@ mod tests {
     fn the_first_loss_of_a_host_is_the_one_that_is_kept() {
         let mut hosts = hosts();
         let at = Mono::from_nanos;
-        hosts.lose(NODE, Lost::Unheard, (at(1), at(2)), true);
-        hosts.lose(NODE, Lost::Guardian, (at(3), at(4)), false);
-        assert_eq!(hosts.loss(NODE).map(|loss| (loss.lost, loss.between)), Some((Lost::Unheard, (at(1), at(2)))));
+        let [first, second] = [(Lost::Unheard, (at(1), at(2))), (Lost::Guardian, (at(3), at(4)))]
+            .map(|(lost, between)| Loss { node: NODE, lost, between });
+        hosts.lose(first, true);
+        hosts.lose(second, false);
+        assert_eq!(hosts.recent_loss(NODE), Some(first));
         assert!(!hosts.may_still_run(NODE));
     }
 }

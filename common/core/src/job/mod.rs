@@ -27,6 +27,7 @@ mod notice;
 mod orders;
 mod output;
 mod proc_table;
+mod recovery;
 mod root_cause;
 mod roster;
 mod rounds;
@@ -121,16 +122,15 @@ impl Job {
             signals: signals::Signals::new(),
             scheduler_signals: scheduler_signals::SchedulerSignals::new(spec),
             ending: ending::Ending::new(now, spec),
-            root_cause: root_cause::RootCause::new(),
+            root_cause: root_cause::RootCause::default(),
             node_ends: node_ends::NodeEnds::new(spec.placement.nodes.len()),
             kill_watchdog: kill_watchdog::KillWatchdog::new(spec),
             lease: host_leases::Lease::new(spec),
             startup_deadline: startup_deadline::StartupDeadline::new(spec.placement.nodes.len()),
-            shrink_rule: shrink_rule::ShrinkRule::new(Arc::clone(spec)),
+            recovery: recovery::Recovery::new(now, spec),
             generations: generations::Generations::new(spec),
             rounds: rounds::Rounds::new(Arc::clone(spec), setting.read_policy),
             mpi_use: mpi_use::MpiUse::new(spec),
-            slices: slice_table(now, spec),
             output: output::Output::new(setting.nohup),
             closing: closing::Closing::new(),
             worlds: worlds::Worlds::new(spec),
@@ -175,13 +175,6 @@ impl Job {
     }
 }
 
-/// The slices of a job, where other hosts than the launcher's own have ranks.
-fn slice_table(now: Mono, spec: &JobSpec) -> Option<slices::SliceTable> {
-    let plan = spec.slices.clone().filter(|_| !spec.placement.is_here())?;
-    let seed = spec.job.0.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    Some(slices::SliceTable::new(plan, now, spec.placement.nodes.len(), seed))
-}
-
 /// The sub-machines, apart from the queues that they are given.
 struct Parts {
     bringup: bringup::Bringup,
@@ -194,12 +187,10 @@ struct Parts {
     kill_watchdog: kill_watchdog::KillWatchdog,
     lease: host_leases::Lease,
     startup_deadline: startup_deadline::StartupDeadline,
-    shrink_rule: shrink_rule::ShrinkRule,
+    recovery: recovery::Recovery,
     generations: generations::Generations,
     rounds: rounds::Rounds,
     mpi_use: mpi_use::MpiUse,
-    /// `None`: the job runs on all of its hosts.
-    slices: Option<slices::SliceTable>,
     output: output::Output,
     closing: closing::Closing,
     worlds: worlds::Worlds,
@@ -255,7 +246,7 @@ impl Parts {
             Timer::Generations => self.generations.deadline(),
             Timer::Rounds => self.rounds.deadline(),
             Timer::EndedRanks => self.ended_ranks.deadline(),
-            Timer::Slices => self.slices.as_ref().and_then(slices::SliceTable::deadline),
+            Timer::Slices => self.recovery.slices().and_then(slices::SliceTable::deadline),
             Timer::Closing => self.closing.deadline(),
         }
     }

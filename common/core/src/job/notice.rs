@@ -9,7 +9,6 @@ use crate::hostlist::Chips;
 use crate::id::{NodeId, ProcId, Rank};
 use crate::place::Placement;
 use crate::signal::Signal;
-use crate::slices::SlotId;
 use crate::status::Status;
 use crate::time::{HostTime, Mono, Span};
 use crate::wire::to_node::ToNode;
@@ -69,22 +68,15 @@ pub(super) enum Notice {
         /// The whole time that it had.
         limit: Span,
     },
-    /// bringup: the job does without these nodes, and its other ranks have new numbers.
-    LeftOut {
-        /// Which.
-        nodes: Vec<NodeId>,
-        /// The present placement of the ranks.
+    /// bringup: ranks start for the first time, and not on all hosts.
+    Placed {
+        /// The nodes without which the job starts. Hosts of other slices may come yet.
+        left_out: Vec<NodeId>,
+        /// The placement of the ranks.
         placement: Arc<Placement>,
     },
     /// bringup: a host of a slice does not reach that of rank 0, and its agent is ended for this reason.
     NoWay(NodeId, NodeRefusal),
-    /// bringup: ranks start on these slices for the first time.
-    SlicesTaken {
-        /// Which, in their order.
-        slots: Vec<SlotId>,
-        /// The placement of the ranks.
-        placement: Arc<Placement>,
-    },
     /// bringup: the chips of these nodes, as the nodes know them.
     Chips(Vec<(NodeId, Chips)>),
     /// node_ends: a node was ordered to end without its agent, or cannot be reached; if it does not report the outcome, its lease ends it.

@@ -33,7 +33,7 @@ pub(super) const LOOPBACK: &str = "127.0.0.1";
 pub(super) type Slices = BTreeMap<NodeId, TpuHost>;
 
 /// The orders.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Orders {
     spec: Arc<JobSpec>,
     /// Hosts of which one will have rank 0.
@@ -303,25 +303,27 @@ impl Orders {
         Rendezvous { world_size, nodes, slurm, mpi, ..rendezvous }
     }
 
-    /// Sends each node the rendezvous, its index among the nodes, and its ranks.
+    /// Sends each node the rendezvous, its index among the nodes, and its ranks. The process of rank 0 has this number. Some nodes have
+    /// had ranks before.
     pub(super) fn send_rendezvous(
         &self,
         cx: &mut Cx<'_>,
-        placement: &Placement,
-        rendezvous: &Rendezvous,
+        (placement, rendezvous): (&Placement, &Rendezvous),
+        first: u32,
         slices: &Slices,
+        is_new: impl Fn(NodeId) -> bool,
     ) {
         let hosts = hosts_of(placement, WorldId::new(0));
         for node in placement.used() {
             let host = hosts.get(&node);
-            let slice = slices.get(&node);
             let own = match host {
-                Some(host) => of_host(rendezvous, host, slice),
+                Some(host) => of_host(rendezvous, host, slices.get(&node)),
                 // A host that has ranks of other worlds only.
                 None => of_no_rank(rendezvous),
             };
-            cx.act(JobAction::Send { node, msg: ToNode::Rendezvous(own) });
-            self.ranks(cx, placement, node, 0, host.map_or(&[][..], |host| host.ranks.as_slice()));
+            let msg = if is_new(node) { ToNode::Rendezvous(own) } else { ToNode::Again(own) };
+            cx.act(JobAction::Send { node, msg });
+            self.ranks(cx, placement, node, first, host.map_or(&[][..], |host| host.ranks.as_slice()));
         }
     }
 
@@ -333,24 +335,6 @@ impl Orders {
             let start = WorldStart { rendezvous, ..start.clone() };
             cx.act(JobAction::Send { node, msg: ToNode::World(Box::new(start)) });
             self.ranks(cx, &placement, node, first.get(), &host.ranks);
-        }
-    }
-
-    /// The same when they have been started before; the process of rank 0 has this number. Some hosts are new, and have had none.
-    pub(super) fn send_generation(
-        &self,
-        cx: &mut Cx<'_>,
-        rendezvous: &Rendezvous,
-        first: u32,
-        (slices, new): (&Slices, &BTreeSet<NodeId>),
-    ) {
-        let placement = cx.facts.placement();
-        let hosts = hosts_of(placement, WorldId::new(0));
-        for (node, host) in placement.used().filter_map(|node| Some((node, hosts.get(&node)?))) {
-            let own = of_host(rendezvous, host, slices.get(&node));
-            let msg = if new.contains(&node) { ToNode::Rendezvous(own) } else { ToNode::Again(own) };
-            cx.act(JobAction::Send { node, msg });
-            self.ranks(cx, placement, node, first, &host.ranks);
         }
     }
 

@@ -106,21 +106,11 @@ impl Procs {
         if self.busy == busy { Ok(()) } else { Err(format!("busy hosts: counted {}, and there are {busy}", self.busy)) }
     }
 
-    /// None of them was started yet, and there are fewer now.
-    pub(super) fn left_out(&mut self, facts: &JobFacts) {
-        self.begin(facts.placement(), ProcId::new(0));
-    }
-
     /// The number of rank 0's process when all ranks are started again: the others follow it.
     pub(super) fn next_generation(&self) -> ProcId {
         let last = self.ranks.iter().map(|rank_proc| rank_proc.proc.get()).max().unwrap_or_default();
         // Some may have had more than one process.
         ProcId::new(last.checked_div(self.stride).map_or(0, |times| (times + 1).saturating_mul(self.stride)))
-    }
-
-    /// All ranks are asked for again.
-    pub(super) fn reset_for_generation(&mut self, facts: &JobFacts, first: ProcId) {
-        self.begin(facts.placement(), first);
     }
 
     /// Another process of a rank whose own is over is asked for, where the rank runs now; its number.
@@ -209,7 +199,7 @@ impl Procs {
     }
 
     /// A process of every rank is asked for; rank 0's has this number.
-    fn begin(&mut self, placement: &Placement, first: ProcId) {
+    pub(super) fn begin(&mut self, placement: &Placement, first: ProcId) {
         let rank_proc = |n: u32| RankProc {
             proc: ProcId::new(first.get().saturating_add(n)),
             state: State::Pending,

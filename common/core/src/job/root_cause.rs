@@ -14,6 +14,7 @@
 //! when its end was seen are named too: they may be the cause, or their messages may have been late. Nor is it known of a host that only
 //! did not answer when its ranks were to be ended: it is never the one that is named for that.
 
+use super::hosts::Loss;
 use super::notice::{EndingBegan, RankExit};
 use super::srun_ends::SrunEnds;
 use crate::events::{Cause, Lost};
@@ -25,19 +26,11 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// The evidence.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct RootCause {
-    failures: Vec<RankExit>,
-    /// Ranks that wrote why they failed.
-    explained: BTreeSet<Rank>,
-    /// Signals that we passed on while the job continued.
-    forwarded: BTreeSet<Signal>,
+    /// Evidence of this generation. Another generation begins without any.
+    now: Evidence,
     began: Option<(Cause, Mono)>,
-    /// The time at which the ranks of this generation were ordered to end.
-    cleared_from: Option<Mono>,
-    /// The failure that was decided to be the cause: one that rounds could not absorb.
-    decided: Option<RankExit>,
-    lost_hosts: Vec<LostHost>,
     /// The reason for the loss of hosts.
     pub(super) srun_ends: SrunEnds,
     /// The scheduler ends the job, also if it had begun to end.
@@ -46,16 +39,22 @@ pub(super) struct RootCause {
     lost_supervisor: BTreeSet<NodeId>,
 }
 
-/// A host that was lost.
-#[derive(Debug)]
-struct LostHost {
-    node: NodeId,
-    lost: Lost,
-    /// Between these two.
-    between: (Mono, Mono),
+/// The evidence of one generation of ranks.
+#[derive(Debug, Default)]
+struct Evidence {
+    failures: Vec<RankExit>,
+    /// Ranks that wrote why they failed.
+    explained: BTreeSet<Rank>,
+    /// Signals that we passed on while the job continued.
+    forwarded: BTreeSet<Signal>,
+    /// The time at which the ranks were ordered to end.
+    cleared_from: Option<Mono>,
+    /// The failure that was decided to be the cause: one that rounds could not absorb.
+    decided: Option<RankExit>,
+    lost_hosts: Vec<Loss>,
 }
 
-impl LostHost {
+impl Loss {
     /// We were not there to hear of it.
     const fn is_suspension(&self) -> bool {
         matches!(self.lost, Lost::Starved(_))
@@ -69,60 +68,40 @@ impl LostHost {
 }
 
 impl RootCause {
-    pub(super) const fn new() -> Self {
-        Self {
-            failures: Vec::new(),
-            explained: BTreeSet::new(),
-            forwarded: BTreeSet::new(),
-            began: None,
-            cleared_from: None,
-            decided: None,
-            lost_hosts: Vec::new(),
-            srun_ends: SrunEnds::new(),
-            scheduler_ends: None,
-            lost_supervisor: BTreeSet::new(),
-        }
-    }
-
     /// A rank failed. A failure that was surely only seen after the ending began may have come of that end. A failure that its node saw
     /// after the order to end is our own work. Neither is evidence. A failure that may have been seen before counts, however late the
     /// message arrives: the clock of another host is known only so well.
     pub(super) fn failed(&mut self, failure: RankExit) {
-        let began = self.cleared_from.or(self.began.as_ref().map(|(_, began)| *began));
+        let began = self.now.cleared_from.or(self.began.as_ref().map(|(_, began)| *began));
         let ours = failure.asked || began.is_some_and(|began| failure.seen_after >= began);
         if !ours && !self.lost_supervisor.contains(&failure.node) {
-            self.failures.push(failure);
+            self.now.failures.push(failure);
         }
     }
 
     /// All ranks are being ended, and may be started again.
     pub(super) const fn cleared_from(&mut self, now: Mono) {
-        self.cleared_from = Some(now);
+        self.now.cleared_from = Some(now);
     }
 
     /// The failure of a rank that was surely seen before all ranks were ended.
     pub(super) fn failed_before_clearing(&self) -> Option<RankExit> {
-        self.root().filter(|failure| self.cleared_from.is_some_and(|from| failure.at < from))
+        self.root().filter(|failure| self.now.cleared_from.is_some_and(|from| failure.at < from))
     }
 
     /// Other processes play all ranks now.
     pub(super) fn reset_for_generation(&mut self) {
-        self.failures.clear();
-        self.explained.clear();
-        self.forwarded.clear();
-        self.cleared_from = None;
-        self.decided = None;
-        self.lost_hosts.clear();
+        self.now = Evidence::default();
     }
 
     /// Rounds are given up because of this failure; others that came of it, or before, do not matter.
     pub(super) fn decided(&mut self, failure: RankExit) {
-        self.decided.get_or_insert(failure);
+        self.now.decided.get_or_insert(failure);
     }
 
     /// The process of whom that was decided has ended by itself since: it says how.
     pub(super) fn refined(&mut self, failure: RankExit) {
-        if let Some(decided) = self.decided.as_mut().filter(|decided| decided.rank == failure.rank) {
+        if let Some(decided) = self.now.decided.as_mut().filter(|decided| decided.rank == failure.rank) {
             *decided = failure;
         }
     }
@@ -132,10 +111,10 @@ impl RootCause {
         self.lost_supervisor.insert(node);
     }
 
-    pub(super) fn lost(&mut self, node: NodeId, lost: Lost, between: (Mono, Mono)) {
+    pub(super) fn lost(&mut self, loss: Loss) {
         // A part of ours that was killed reports that itself, and nothing about its host.
-        if matches!(lost, Lost::Agent(_) | Lost::Unheard | Lost::Expired | Lost::Starved(_) | Lost::AgentMute) {
-            self.lost_hosts.push(LostHost { node, lost, between });
+        if matches!(loss.lost, Lost::Agent(_) | Lost::Unheard | Lost::Expired | Lost::Starved(_) | Lost::AgentMute) {
+            self.now.lost_hosts.push(loss);
         }
     }
 
@@ -153,11 +132,11 @@ impl RootCause {
         Some(Cause::Lost { node: rank.node, lost })
     }
 
-    fn loss_by_srun(&self, host: &LostHost) -> Option<Lost> {
+    fn loss_by_srun(&self, host: &Loss) -> Option<Lost> {
         self.srun_ends.loss_near(host.between.1, host.node)
     }
 
-    fn cause_of(&self, host: &LostHost) -> Cause {
+    fn cause_of(&self, host: &Loss) -> Cause {
         Cause::Lost { node: host.node, lost: self.loss_by_srun(host).unwrap_or(host.lost) }
     }
 
@@ -168,11 +147,11 @@ impl RootCause {
     }
 
     pub(super) fn explained(&mut self, rank: Rank) {
-        self.explained.insert(rank);
+        self.now.explained.insert(rank);
     }
 
     pub(super) fn forwarded(&mut self, sig: Signal) {
-        self.forwarded.insert(sig);
+        self.now.forwarded.insert(sig);
     }
 
     pub(super) fn on_ending_began(&mut self, began: &EndingBegan) {
@@ -188,7 +167,7 @@ impl RootCause {
         match &self.began {
             Some((named @ Cause::Rank { .. }, _)) => self.killed_with_srun().or(rank).unwrap_or_else(|| named.clone()),
             Some((named @ Cause::Lost { node, .. }, _)) => {
-                let known = self.lost_hosts.iter().find(|host| host.node == *node);
+                let known = self.now.lost_hosts.iter().find(|host| host.node == *node);
                 let before = known.and_then(|known| self.lost_before(known.between.0));
                 let by_srun = known.filter(|host| self.loss_by_srun(host).is_some());
                 before.or(by_srun).map_or_else(|| named.clone(), |host| self.cause_of(host))
@@ -223,7 +202,7 @@ impl RootCause {
             // It may have failed for their silence. When it was last known to run says nothing of that: mostly at its start.
             Cause::Rank { .. } => {
                 let Some(root) = self.root() else { return Vec::new() };
-                self.lost_hosts.iter().filter(|host| host.between.1 <= root.at).map(|host| host.node).collect()
+                self.now.lost_hosts.iter().filter(|host| host.between.1 <= root.at).map(|host| host.node).collect()
             }
             Cause::Success
             | Cause::Lead { .. }
@@ -242,34 +221,34 @@ impl RootCause {
 
     /// Hosts that may have been lost before this lost host, that one included.
     fn may_be_lost_before(&self, node: NodeId) -> BTreeSet<NodeId> {
-        let named = self.lost_hosts.iter().find(|host| host.node == node);
-        let is_before = |host: &&LostHost| named.is_some_and(|named| host.may_be_before(named));
-        self.lost_hosts.iter().filter(is_before).map(|host| host.node).collect()
+        let named = self.now.lost_hosts.iter().find(|host| host.node == node);
+        let is_before = |host: &&Loss| named.is_some_and(|named| host.may_be_before(named));
+        self.now.lost_hosts.iter().filter(is_before).map(|host| host.node).collect()
     }
 
     /// A host that was lost and not heard of since that failure: the failure may have come of the loss.
-    pub(super) fn lost_before_failure(&self, failure: &RankExit) -> Option<(NodeId, Lost, (Mono, Mono))> {
-        let is_known = |host: &&LostHost| host.lost != Lost::AgentMute && !host.is_suspension();
-        let known = self.lost_hosts.iter().filter(is_known).filter(|host| host.between.0 < failure.at);
-        known.min_by_key(|host| host.between).map(|host| (host.node, host.lost, host.between))
+    pub(super) fn lost_before_failure(&self, failure: &RankExit) -> Option<Loss> {
+        let is_known = |host: &&Loss| host.lost != Lost::AgentMute && !host.is_suspension();
+        let known = self.now.lost_hosts.iter().filter(is_known).filter(|host| host.between.0 < failure.at);
+        known.min_by_key(|host| host.between).copied()
     }
 
     /// The first host that was surely lost before that moment.
-    fn lost_before(&self, moment: Mono) -> Option<&LostHost> {
-        let is_known = |host: &&LostHost| host.lost != Lost::AgentMute && !host.is_suspension();
-        let known = self.lost_hosts.iter().filter(is_known).filter(|host| host.between.1 < moment);
+    fn lost_before(&self, moment: Mono) -> Option<&Loss> {
+        let is_known = |host: &&Loss| host.lost != Lost::AgentMute && !host.is_suspension();
+        let known = self.now.lost_hosts.iter().filter(is_known).filter(|host| host.between.1 < moment);
         known.min_by_key(|host| host.between.1)
     }
 
     /// The failure of a rank that was first, or explains most of those that may have been.
     pub(super) fn root(&self) -> Option<RankExit> {
-        if self.decided.is_some() {
-            return self.decided;
+        if self.now.decided.is_some() {
+            return self.now.decided;
         }
-        let first_seen = self.failures.iter().map(|failure| failure.at).min()?;
+        let first_seen = self.now.failures.iter().map(|failure| failure.at).min()?;
         // Two moments of one host are as far apart as its clock says, however badly that is known.
         let mut first_here = BTreeMap::new();
-        for RankExit { node, here, .. } in &self.failures {
+        for RankExit { node, here, .. } in &self.now.failures {
             let first = first_here.entry(*node).or_insert(here.1);
             *first = here.1.min(*first);
         }
@@ -279,14 +258,23 @@ impl RootCause {
             let elsewhere = f.alive_at >= first_seen && f.at != first_seen;
             elsewhere || first_here.get(&f.node).is_some_and(|first| alive >= *first && at != *first)
         };
-        self.failures.iter().min_by_key(|f| (later(f), self.weight(f), f.at, f.rank)).copied()
+        self.now.failures.iter().min_by_key(|f| (later(f), self.weight(f), f.at, f.rank)).copied()
+    }
+
+    /// Whether a rank was killed by a signal that was passed on to all ranks.
+    pub(super) fn is_forwarded(&self, failure: &RankExit) -> bool {
+        matches!(failure.status, Status::Signaled { sig, .. } if self.now.forwarded.contains(&sig))
     }
 
     /// Smaller explains more.
     fn weight(&self, failure: &RankExit) -> u8 {
         match failure.status {
-            Status::Signaled { sig, .. } if !self.forwarded.contains(&sig) => 0,
-            Status::Signaled { .. } | Status::Exited(_) | Status::Lost if self.explained.contains(&failure.rank) => 1,
+            Status::Signaled { .. } if !self.is_forwarded(failure) => 0,
+            Status::Signaled { .. } | Status::Exited(_) | Status::Lost
+                if self.now.explained.contains(&failure.rank) =>
+            {
+                1
+            }
             Status::Signaled { .. } | Status::Exited(_) | Status::Lost => 2,
         }
     }

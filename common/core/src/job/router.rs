@@ -5,31 +5,26 @@
 mod anew;
 mod carriers;
 mod discovered;
-mod host_losses;
-mod lead_losses;
+mod losses;
+mod next_generation;
 mod orders;
 mod slice_events;
 mod warnings;
 
-use super::generations::{Fate, Why};
 use super::job_event::JobEvent;
 use super::notice::{EndingBegan, Notice, RankExit};
-use super::rounds::Escalation;
 use super::rounds::routing::Heard;
-use super::shrink_rule::{self, Means};
 use super::worlds::Meaning;
 use super::{JobAction, Parts, Step};
-use crate::events::{Cause, Fewer, Lost, Obstacle, RanksState, What};
-use crate::id::{NodeId, ProcId, Rank};
+use crate::events::{Cause, Obstacle, RanksState, What};
+use crate::id::{NodeId, ProcId};
 use crate::place::Placement;
 use crate::time::Span;
 use crate::wire::round::RoundUp;
 use crate::wire::to_node::ToNode;
 use crate::wire::to_root::ToRoot;
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use slice_events::Next;
 
 impl Parts {
     pub(super) fn event(&mut self, step: &mut Step<'_>, event: JobEvent) {
@@ -139,7 +134,7 @@ impl Parts {
     /// The ranks of a node can be started.
     fn ready(&mut self, step: &mut Step<'_>, node: NodeId) {
         self.startup_deadline.ready(node);
-        self.slices.iter_mut().for_each(|slices| slices.on_ready(node));
+        self.recovery.slices_mut().into_iter().for_each(|slices| slices.on_ready(node));
         self.bringup.ready(&mut step.cx(), node);
         self.worlds.begin(&mut step.cx(), &self.bringup);
     }
@@ -190,69 +185,28 @@ impl Parts {
         if let Some(why) = self.bringup.give_up_late_host(&mut step.cx(), node, limit) {
             self.note_obstacle(node, Obstacle::Failed(why));
             self.forget(step, node);
-            self.slice_host_failed(step, node);
+            self.redial_later(step, node);
         }
     }
 
-    /// Continues the job with fewer hosts.
-    fn leave_out(&mut self, step: &mut Step<'_>, nodes: Vec<NodeId>, placement: &Placement) {
+    /// Ranks start for the first time, without these nodes.
+    fn placed(&mut self, step: &mut Step<'_>, nodes: Vec<NodeId>, placement: Arc<Placement>) {
+        step.facts.place(Arc::clone(&placement));
         for node in &nodes {
             step.facts.hosts.leave_out(*node);
             self.forget(step, *node);
         }
-        self.procs.left_out(step.facts);
-        self.log.left_out(&mut step.cx(), nodes, placement, false);
+        self.procs.begin(&placement, ProcId::new(0));
+        if self.recovery.slices().is_some() {
+            self.take_slices(step, &placement);
+        } else {
+            self.log.left_out(&mut step.cx(), nodes, &placement, false);
+        }
     }
 
-    /// The job does without these nodes from its start on.
-    fn place_without(&mut self, step: &mut Step<'_>, nodes: Vec<NodeId>, placement: Arc<Placement>) {
-        step.facts.place(Arc::clone(&placement));
-        self.leave_out(step, nodes, &placement);
-    }
-
-    /// A part of ours was lost on a node: the job ends, unless it can do without the node.
-    fn lost(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) {
-        let lost = self.root_cause.srun_ends.on_lost(step.now, node, self.lease.blame(node, lost));
-        self.log.write(&mut step.cx(), What::HostLost { node, lost });
-        if self.slice_host_lost(step, node, lost) {
-            return;
-        }
-        if self.bringup.try_start_without(&mut step.cx(), node) {
-            return self.forget(step, node);
-        }
-        if self.is_without(step, node)
-            || self.on_host_lost(step, node, lost)
-            || self.try_leave_to_lead(step, node, lost)
-        {
-            return;
-        }
-        let between = self.lease.between(step.now, node, lost);
-        self.root_cause.lost(node, lost, between);
-        if self.try_continue_without(step, node, lost, between) {
-            return;
-        }
-        let cause = self.loss_cause(step, node, lost);
-        self.ending.end(&mut step.cx(), cause, RanksState::Running);
-    }
-
-    /// A rank ended with something else than exit 0: the job ends, or this generation of its ranks does.
-    fn failed(&mut self, step: &mut Step<'_>, failure: RankExit) {
-        self.root_cause.failed(failure);
-        let may_be_lost = step.facts.has_other_hosts() || step.facts.hosts.warning(failure.node).is_some();
-        let clears = match self.generations.fate(&failure, may_be_lost) {
-            Fate::Known => return,
-            Fate::Ends => false,
-            Fate::Clears => {
-                !(self.slices.is_none() && self.shrink_rule.lacks_hosts(step.facts, &self.means()))
-                    && self.try_clear(step, Why::Failed { failure, lost: None })
-            }
-        };
-        if !clears {
-            // The class of the failure is the same with and without a restart.
-            let warned = step.facts.hosts.warning(failure.node).filter(|_| !failure.asked);
-            let lost = warned.map(|source| (failure.node, Lost::Warned(source)));
-            self.ending.failed(&mut step.cx(), &failure, lost);
-        }
+    /// Whether the job ends, or its ranks have done their work.
+    fn is_over(&self) -> bool {
+        self.ending.has_begun() || self.closing.is_all_over()
     }
 
     /// The state of the ranks.
@@ -262,70 +216,6 @@ impl Parts {
             None if self.generations.is_pausing() => RanksState::Between,
             None => RanksState::Running,
         }
-    }
-
-    /// Nothing runs any more: all that there is to know of this generation is known.
-    fn cleared(&mut self, step: &mut Step<'_>, first: &Why) {
-        let first = self.classify(step, first);
-        if let Some(cause) = self.leave_warned(step).or_else(|| self.refuse_parts(step)) {
-            return self.ending.end(&mut step.cx(), cause, RanksState::Between);
-        }
-        let (rank, at) = match first {
-            Why::Failed { failure: RankExit { rank, at, .. }, .. } => (rank, at),
-            // All ranks had finished when the order to end came.
-            Why::Grown { .. } if self.procs.has_all_finished() => {
-                return self.ending.end(&mut step.cx(), Cause::Success, RanksState::Between);
-            }
-            Why::Grown { .. } => (Rank::new(0), step.now),
-        };
-        let lived = self.procs.started_at(rank).map_or(Span::ZERO, |started| at.since(started));
-        let fewer = self.fewer(step);
-        self.shrink_rule.on_reported(step.facts);
-        self.generations.decide(&mut step.cx(), &first, lived, fewer);
-    }
-
-    /// Starts all ranks again. The order matters where a comment says why.
-    fn start_generation(&mut self, step: &mut Step<'_>) {
-        if let Some(cause) = self.refuse_parts(step) {
-            return self.ending.end(&mut step.cx(), cause, RanksState::Between);
-        }
-        if !self.bringup.is_next_free(&mut step.cx()) {
-            return self.generations.await_devices(step.now);
-        }
-        // First: the streams that have ended belong to ranks of the old placement.
-        let next = self.next_slices(step);
-        if matches!(next, Next::Held) {
-            return;
-        }
-        self.output.rest(step.facts).for_each(|what| self.log.write(&mut step.cx(), what));
-        let (restart, ports) = self.generations.end_pause();
-        // Before the generation begins: from then on its recent losses are losses of an earlier one.
-        let fewer = match next {
-            Next::Slices(placement) => Some(placement),
-            Next::Unsliced | Next::Held => shrink_rule::next_placement(step.facts, &self.means()).map(Arc::new),
-        };
-        step.facts.begin_generation(restart);
-        self.log.in_round(None);
-        let shrinks = fewer.is_some();
-        if let Some(placement) = fewer {
-            step.facts.place(placement);
-        }
-        // After the placement: processes are numbered by it, and the first number follows those of the old processes.
-        let first = self.procs.next_generation();
-        step.facts.begin_processes(first);
-        self.procs.reset_for_generation(step.facts, first);
-        self.root_cause.reset_for_generation();
-        self.ending.reset_for_generation();
-        self.kill_watchdog.reset_for_generation();
-        let namespace = self.rounds.reset_for_generation();
-        if shrinks && self.slices.is_none() {
-            let (lost, placement) = (step.facts.hosts.list_lost(), Arc::clone(step.facts.placement()));
-            // Another host may have been lost in the pause.
-            let is_known = self.shrink_rule.is_reported(step.facts);
-            self.log.left_out(&mut step.cx(), lost, &placement, is_known);
-        }
-        // Last: orders are sent by the new facts.
-        self.bringup.start_generation(&mut step.cx(), (restart, first.get()), (&ports, namespace), shrinks);
     }
 
     fn close(&mut self, step: &mut Step<'_>, left: Option<u32>) {
@@ -370,10 +260,7 @@ impl Parts {
             }
             Notice::Exited(proc, exit) => self.exited(step, proc, exit),
             Notice::StartGeneration => self.start_generation(step),
-            Notice::Forwarded(sig) => {
-                self.root_cause.forwarded(sig);
-                self.ending.forwarded(sig);
-            }
+            Notice::Forwarded(sig) => self.root_cause.forwarded(sig),
             Notice::EndingBegan(began) => self.on_ending_began(step, &began),
             Notice::Killed => {
                 self.signals.killed();
@@ -392,9 +279,8 @@ impl Parts {
             Notice::MissedLease(node) => self.node_ends.on_missed_lease(&mut step.cx(), node),
             Notice::Lost { node, lost } => self.lost(step, node, lost),
             Notice::StartupDeadlineExpired { node, limit } => self.on_startup_deadline(step, node, limit),
-            Notice::LeftOut { nodes, placement } => self.place_without(step, nodes, placement),
+            Notice::Placed { left_out, placement } => self.placed(step, left_out, placement),
             Notice::NoWay(node, why) => _ = self.note_obstacle(node, Obstacle::Refused(why)),
-            Notice::SlicesTaken { slots, placement } => self.slices_started(step, slots, placement),
             Notice::Chips(chips) => step.facts.add_chips(chips),
             Notice::Severed(node) => self.lease.severed(&mut step.cx(), node),
             Notice::NodeOver(node) => self.node_over(step, node),
@@ -415,43 +301,6 @@ impl Parts {
             Notice::Leave => self.closing.leave(&mut step.cx()),
             Notice::Close { left } => self.close(step, left),
         }
-    }
-
-    /// Facts that decide what another generation may be.
-    fn means(&self) -> Means {
-        Means {
-            can_start_again: self.bringup.can_start_again(),
-            has_rounds: self.rounds.is_used(),
-            limits: self.rounds.limits(),
-        }
-    }
-
-    /// Whether another generation may follow: not where all ranks have done their work, and only what they have left is ended.
-    fn may_follow(&self) -> bool {
-        self.generations.may_follow() && !self.closing.is_all_over()
-    }
-
-    /// Ends all ranks, so that another generation may follow. Returns whether any host was ordered to.
-    fn try_clear(&mut self, step: &mut Step<'_>, why: Why) -> bool {
-        let (grace, shrinks) = (self.generations.grace_for(&why), self.may_shrink());
-        let lost = step.facts.hosts.list_lost();
-        let mut nodes = self.bringup.clear(&mut step.cx(), grace, (&lost, shrinks));
-        if nodes.is_empty() {
-            return false;
-        }
-        nodes.extend(lost.into_iter().filter(|node| step.facts.hosts.may_still_run(*node)));
-        self.root_cause.cleared_from(step.now);
-        self.rounds.off(step.now);
-        // A host that is silent is known as lost only then.
-        let longer = if shrinks { self.lease.patience() } else { Span::ZERO };
-        self.generations.clearing(&mut step.cx(), why, nodes, longer);
-        true
-    }
-
-    /// The remaining hosts for the next generation, where hosts were lost in this one.
-    fn fewer(&self, step: &Step<'_>) -> Option<Box<Fewer>> {
-        let placement = shrink_rule::next_placement(step.facts, &self.means()).filter(|_| self.slices.is_none())?;
-        Some(Box::new(Fewer { without: step.facts.hosts.list_lost(), ranks: placement.world_size() }))
     }
 
     /// A node speaks of rounds. Messages about another generation are dropped.
@@ -518,30 +367,5 @@ impl Parts {
         }
         self.start_queued(step);
         self.rounds.dismiss_late(&mut step.cx(), self.procs.open());
-    }
-
-    /// The consequence of a fault that rounds could not absorb.
-    fn on_rounds_given_up(&mut self, step: &mut Step<'_>, escalation: Option<Escalation>) {
-        match escalation {
-            Some(Escalation::RankFailed(failure)) => {
-                self.root_cause.decided(failure);
-                self.failed(step, failure);
-            }
-            Some(Escalation::RankLeft(failure)) => {
-                self.root_cause.decided(failure);
-                self.rounds.await_exit(failure, step.now + self.generations.grace());
-            }
-            Some(Escalation::HostLost(node, lost, between)) => {
-                self.root_cause.lost(node, lost, between);
-                let follows = self.may_follow() && !self.generations.is_between() && self.can_do_without(step, &[]);
-                if follows {
-                    self.try_clear(step, shrink_rule::why_lost(step.facts, node, lost, between));
-                } else {
-                    let cause = self.loss_cause(step, node, lost);
-                    self.ending.end(&mut step.cx(), cause, RanksState::Running);
-                }
-            }
-            None => {}
-        }
     }
 }

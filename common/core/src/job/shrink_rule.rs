@@ -15,6 +15,7 @@
 
 use super::facts::JobFacts;
 use super::generations::Why;
+use super::hosts::Loss;
 use super::notice::{Notice, RankExit};
 use super::{Cx, JobAction};
 use crate::env::value;
@@ -25,7 +26,7 @@ use crate::rank_assign::{self, Keys, Numbers, Source, World};
 use crate::rounds::Limits;
 use crate::spec::JobSpec;
 use crate::status::Status;
-use crate::time::{HostTime, Mono};
+use crate::time::HostTime;
 use crate::wire::to_node::ToNode;
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -42,43 +43,27 @@ pub(super) struct Means {
     pub(super) limits: Limits,
 }
 
-/// The rule, and how many lost hosts the user knows of.
+impl Means {
+    /// Whether ranks may be started again on fewer hosts.
+    pub(super) const fn may_shrink(&self) -> bool {
+        self.has_rounds || self.limits.min_world.is_some() || self.limits.min_active.is_some()
+    }
+}
+
+/// The rule.
 #[derive(Debug)]
 pub(super) struct ShrinkRule {
     spec: Arc<JobSpec>,
-    /// The number of lost hosts at the last report of the remaining ranks.
-    reported: usize,
 }
 
 impl ShrinkRule {
     pub(super) const fn new(spec: Arc<JobSpec>) -> Self {
-        Self { spec, reported: 0 }
-    }
-
-    /// Records that the user knows of all lost hosts.
-    pub(super) fn on_reported(&mut self, facts: &JobFacts) {
-        self.reported = facts.hosts.list_lost().len();
-    }
-
-    /// Whether the user knows of all lost hosts.
-    pub(super) fn is_reported(&self, facts: &JobFacts) -> bool {
-        self.reported == facts.hosts.list_lost().len()
-    }
-
-    /// Whether a generation may have fewer hosts than the one before.
-    pub(super) fn may_shrink(&self, means: &Means) -> bool {
-        let limits = &self.spec.rounds.limits;
-        limits.min_world.is_some() || limits.min_active.is_some() || means.has_rounds
-    }
-
-    /// Whether the hosts that are left are too few for another generation.
-    pub(super) fn lacks_hosts(&self, facts: &JobFacts, means: &Means) -> bool {
-        facts.hosts.has_recent_losses() && !self.can_do_without(facts, means, &[])
+        Self { spec }
     }
 
     /// Whether the hosts that are left, without these, are enough for another generation.
     pub(super) fn can_do_without(&self, facts: &JobFacts, means: &Means, also: &[NodeId]) -> bool {
-        if !self.may_shrink(means) {
+        if !means.may_shrink() {
             return false;
         }
         let mut lost = facts.hosts.list_lost();
@@ -105,15 +90,17 @@ fn remaining(facts: &JobFacts, means: &Means, lost: &[NodeId]) -> Option<Placeme
 }
 
 /// Ends the remaining processes of a host that the job continues without. Where its agent alone can end it, the agent has to answer.
-pub(super) fn dismiss(cx: &mut Cx<'_>, node: NodeId, lost: Lost) {
+pub(super) fn dismiss(cx: &mut Cx<'_>, loss: &Loss) {
+    let node = loss.node;
     cx.act(JobAction::Send { node, msg: ToNode::Kill });
-    if matches!(lost, Lost::Guardian | Lost::Init) {
+    if matches!(loss.lost, Lost::Guardian | Lost::Init) {
         cx.notify(Notice::Doomed(node));
     }
 }
 
 /// The loss of a host, as the failure of its first rank.
-pub(super) fn why_lost(facts: &JobFacts, node: NodeId, lost: Lost, between: (Mono, Mono)) -> Why {
+pub(super) fn why_lost(facts: &JobFacts, loss: Loss) -> Why {
+    let Loss { node, lost, between } = loss;
     let rank = facts.placement().ranks_of(node).next().unwrap_or(Rank::new(0));
     let (alive, at) = (HostTime(between.0.nanos()), HostTime(between.1.nanos()));
     let failure = RankExit {

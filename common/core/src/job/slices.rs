@@ -1,13 +1,20 @@
 //! The slices of a running job: which of them it has, which hosts are reached again and when, and until when slices are waited for.
 
+use super::Cx;
+use super::facts::JobFacts;
+use super::notice::Notice;
 use crate::deadlines::Deadlines;
-use crate::events::Obstacle;
-use crate::id::NodeId;
+use crate::events::{Cause, JobNews, Obstacle, SliceNews, SlicesTaken, What};
+use crate::id::{AppIndex, NodeId};
 use crate::machine::{earliest, earliest_of};
+use crate::os_bytes::OsBytes;
+use crate::place::Placement;
 use crate::slices::{Choice, GROW_AFTER, Growth, SlicePlan, Slot, SlotId, choose, growth};
 use crate::time::{Mono, Span};
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -31,6 +38,8 @@ pub(in crate::job) struct SliceTable {
     plan: SlicePlan,
     /// The slices of the job, in their order; empty before its first start.
     taken: Vec<SlotId>,
+    /// The slices of the start that is being prepared.
+    chosen: Vec<SlotId>,
     hosts: Vec<SliceHost>,
     /// When hosts are reached again.
     redials: Deadlines,
@@ -61,6 +70,7 @@ impl SliceTable {
         Self {
             plan,
             taken: Vec::new(),
+            chosen: Vec::new(),
             hosts,
             redials: Deadlines::new(nodes),
             until,
@@ -143,19 +153,6 @@ impl SliceTable {
         finals.first().copied().filter(|_| !is_enough)
     }
 
-    /// The slots that are not up, each with a host and its obstacle.
-    pub(in crate::job) fn missing(&self, up: &[SlotId]) -> Vec<(SlotId, NodeId, Obstacle)> {
-        let up: BTreeSet<SlotId> = up.iter().copied().collect();
-        let all = self.known_slots().filter(|(id, _)| !up.contains(id));
-        let of = |(id, slot): (SlotId, &Slot)| {
-            let obstacle = |node: &NodeId| self.hosts.get(node.index()).map(|host| host.obstacle.clone());
-            let known = |node: &&NodeId| obstacle(node).is_some_and(|known| known != Obstacle::Awaited);
-            let node = slot.hosts.iter().find(known).or(slot.hosts.first())?;
-            Some((id, *node, obstacle(node)?))
-        };
-        all.filter_map(of).collect()
-    }
-
     /// The slots whose slices are known.
     fn known_slots(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
         (0..).map(SlotId::new).zip(&self.plan.slots).filter(|(_, slot)| !slot.name.is_empty())
@@ -208,32 +205,61 @@ impl SliceTable {
         choose(&self.plan.sizes, up, &self.taken, until <= now)
     }
 
-    /// How long slices are still waited for.
-    pub(in crate::job) fn rest(&self, now: Mono) -> Span {
-        self.until.map_or(Span::ZERO, |until| until.since(now))
-    }
-
     /// Until when slices are waited for.
     pub(in crate::job) const fn until(&self) -> Option<Mono> {
         self.until
     }
 
-    /// The size that is waited for.
-    pub(in crate::job) fn wanted(&self) -> u32 {
-        if self.taken.is_empty() { self.plan.sizes.largest() } else { len(&self.taken) }
+    /// The user reads once that slices are waited for.
+    pub(in crate::job) fn report_wait(&mut self, cx: &mut Cx<'_>, up: &[SlotId]) {
+        if !core::mem::replace(&mut self.is_reported, true) {
+            let wanted = if self.taken.is_empty() { self.plan.sizes.largest() } else { len(&self.taken) };
+            let within = self.until.map_or(Span::ZERO, |until| until.since(cx.now));
+            news(cx, SliceNews::Awaited { wanted, up: len(up), within });
+        }
     }
 
-    /// Whether the user has still to read that slices are waited for.
-    pub(in crate::job) const fn take_report(&mut self) -> bool {
-        !core::mem::replace(&mut self.is_reported, true)
+    /// The time is over, and no valid size is up: the job ends.
+    pub(in crate::job) fn report_too_few(&self, cx: &mut Cx<'_>, up: &[SlotId], count: u32) {
+        for (_, slot) in self.known_slots().filter(|(slot, _)| !up.contains(slot)) {
+            let host = |node: &NodeId| Some((*node, &self.hosts.get(node.index())?.obstacle));
+            let hosts: Vec<(NodeId, &Obstacle)> = slot.hosts.iter().filter_map(host).collect();
+            let known = hosts.iter().find(|(_, why)| **why != Obstacle::Awaited).or(hosts.first());
+            if let Some((node, why)) = known {
+                let slice = slot.name.as_str().into();
+                news(cx, SliceNews::Missing { slice, node: *node, why: Box::new((*why).clone()) });
+            }
+        }
+        cx.notify(Notice::End(Cause::TooFewSlices { asked: self.plan.sizes.as_slice().to_vec(), up: count }));
     }
 
-    /// Ranks start on these slices. Returns the slices that the job had.
-    pub(in crate::job) fn start(&mut self, now: Mono, slots: Vec<SlotId>) -> Vec<SlotId> {
+    fn name(&self, slot: SlotId) -> OsBytes {
+        self.plan.slots.get(slot.index()).map(|slot| slot.name.as_str().into()).unwrap_or_default()
+    }
+
+    /// The placement of ranks on chosen slices.
+    pub(in crate::job) fn place(&mut self, facts: &JobFacts, slots: Vec<SlotId>) -> Arc<Placement> {
+        self.chosen = slots;
+        Arc::new(facts.place_on(&self.plan.hosts(self.chosen.iter().copied())))
+    }
+
+    /// Ranks start on the chosen slices. Returns the record of it.
+    pub(in crate::job) fn start(&mut self, now: Mono, up: &[SlotId], placement: &Placement) -> Box<SlicesTaken> {
         (self.until, self.changed, self.grow_at, self.offered) = (None, now, None, 0);
         (self.is_reported, self.is_expired) = (false, false);
         self.touch();
-        core::mem::replace(&mut self.taken, slots)
+        let first = (0..self.plan.sizes.largest()).map(SlotId::new).collect();
+        let expected = if self.taken.is_empty() { first } else { core::mem::take(&mut self.taken) };
+        self.taken = core::mem::take(&mut self.chosen);
+        let is_news = self.taken != expected;
+        Box::new(SlicesTaken {
+            slices: self.taken.iter().map(|slot| self.name(*slot)).collect(),
+            spares: up.iter().filter(|slot| !self.taken.contains(slot)).map(|slot| self.name(*slot)).collect(),
+            wanted_spares: self.plan.spares,
+            world_size: placement.world_size(),
+            procs: [placement.procs(AppIndex::new(0))].into(),
+            is_news,
+        })
     }
 
     /// The slices of the job.
@@ -282,4 +308,8 @@ impl SliceTable {
 
 fn len<T>(items: &[T]) -> u32 {
     u32::try_from(items.len()).unwrap_or(u32::MAX)
+}
+
+fn news(cx: &mut Cx<'_>, news: SliceNews) {
+    cx.notify(Notice::Log(What::News(JobNews::Slices(news))));
 }

@@ -30,17 +30,13 @@ struct Loss {
 }
 
 /// The ends of sruns, and the hosts that they may explain.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SrunEnds {
     ends: Vec<SrunEnd>,
     lost: BTreeMap<NodeId, Loss>,
 }
 
 impl SrunEnds {
-    pub(super) const fn new() -> Self {
-        Self { ends: Vec::new(), lost: BTreeMap::new() }
-    }
-
     /// The srun that has started the agents of these hosts has ended.
     pub(super) fn on_ended(&mut self, at: Mono, nodes: impl IntoIterator<Item = NodeId>, why: CloseReason) {
         let is_concerned = |node: &NodeId| self.lost.get(node).is_none_or(|loss| is_near(at, loss.at));
@@ -101,7 +97,7 @@ mod tests {
         let why = CloseReason::Carrier(CarrierKind::Srun, CarrierEnd::Code(137));
         let killed = Lost::Agent(CloseReason::Eof);
         for first in [killed, Lost::AgentMute] {
-            let mut ends = SrunEnds::new();
+            let mut ends = SrunEnds::default();
             ends.on_lost(long_before, NodeId::new(0), first);
             ends.on_lost(before, NodeId::new(1), killed);
             ends.on_ended(end, (0..4).map(NodeId::new), why);

@@ -1,6 +1,7 @@
 //! Worlds besides the first one: their start and their end, and the program with which the job ends.
 
 use super::bringup::Bringup;
+use super::facts::JobFacts;
 use super::notice::{Notice, RankExit};
 use super::proc_table::{End, Procs};
 use super::spawn_refusal::{OrderRefusal, done};
@@ -316,11 +317,12 @@ impl Worlds {
         cx.act(JobAction::Homeless { namespace: WORLD_NAMESPACE.saturating_add(world.get()) });
     }
 
-    /// Whether a rank of the program that leads the job runs on a host; `None`: no program leads it.
-    pub(super) fn lead_runs_on(&self, cx: &Cx<'_>, procs: &Procs, node: NodeId) -> Option<bool> {
-        let (lead, placement) = (self.spec.lead?, cx.facts.placement());
-        let is_led = |rank: &Rank| placement.ranks.get(rank.index()).is_some_and(|placed| placed.app == lead);
-        Some(placement.ranks_of(node).filter(is_led).any(|rank| procs.is_open(cx.facts, rank)))
+    /// Whether a rank of the program that leads the job runs on a host.
+    pub(super) fn lead_runs_on(&self, facts: &JobFacts, procs: &Procs, node: NodeId) -> bool {
+        let placement = facts.placement();
+        let is_led =
+            |rank: &Rank| placement.ranks.get(rank.index()).is_some_and(|placed| Some(placed.app) == self.spec.lead);
+        placement.ranks_of(node).filter(is_led).any(|rank| procs.is_open(facts, rank))
     }
 
     /// The job continues without a host.

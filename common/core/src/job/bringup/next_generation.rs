@@ -1,7 +1,7 @@
 //! Later generations of ranks: the orders for hosts that have run some before.
 
 use super::super::notice::Notice;
-use super::super::orders::{self, Orders};
+use super::super::orders;
 use super::super::{Cx, JobAction};
 use super::Bringup;
 use crate::id::{NodeId, ProcId, Rank};
@@ -24,8 +24,10 @@ impl Bringup {
         grace: Span,
         (gone, shrinks): (&[NodeId], bool),
     ) -> Vec<NodeId> {
-        let orders = self.restart_orders.as_deref().filter(|orders| orders.may_restart());
-        let Some(orders) = orders else { return Vec::new() };
+        let orders = &self.orders;
+        if !self.has_started() || !orders.may_restart() {
+            return Vec::new();
+        }
         let placement = cx.facts.placement();
         let first = placement.node_of(Rank::new(0));
         let nodes: Vec<NodeId> = placement.used().filter(|node| !gone.contains(node)).collect();
@@ -40,17 +42,17 @@ impl Bringup {
 
     /// How the user calls these hosts.
     pub(in crate::job) fn folded(&self, nodes: &[NodeId]) -> OsBytes {
-        self.restart_orders.as_deref().map(|orders| orders.folded(nodes)).unwrap_or_default()
+        self.orders.folded(nodes)
     }
 
     /// Ranks can be started again.
     pub(in crate::job) fn can_start_again(&self) -> bool {
-        self.restart_orders.as_ref().is_some_and(|orders| orders.can_start_more())
+        self.has_started() && self.orders.can_start_more()
     }
 
     /// Whether the devices of all hosts are free for another generation. Has them looked at, and freed.
     pub(in crate::job) fn is_next_free(&mut self, cx: &mut Cx<'_>) -> bool {
-        if !self.restart_orders.as_deref().is_some_and(Orders::prepares_devices) {
+        if !self.orders.prepares_devices() {
             return true;
         }
         let facts = cx.facts;
@@ -77,7 +79,7 @@ impl Bringup {
         (ports, namespace): (&BTreeMap<NodeId, u16>, u32),
         shrinks: bool,
     ) {
-        let Some(orders) = self.restart_orders.take() else { return };
+        let orders = Arc::clone(&self.orders);
         let Some((before, mut rendezvous)) = self.rendezvous.take() else { return };
         if self.sliced.is_some()
             && let Err(cause) = self.plan_slices(cx, &orders)
@@ -105,8 +107,8 @@ impl Bringup {
             self.slices = slices;
         }
         let new = self.meet(placement);
-        orders.send_generation(cx, &rendezvous, first, (&self.slices, &new));
-        (self.restart_orders, self.rendezvous) = (Some(orders), Some((head, rendezvous)));
+        orders.send_rendezvous(cx, (placement, &rendezvous), first, &self.slices, |node| new.contains(&node));
+        self.rendezvous = Some((head, rendezvous));
     }
 
     /// The address by which the others find a host, as far as it is known. The first choice is the address by which the host has
@@ -124,8 +126,6 @@ impl Bringup {
 
     /// Has a node start another process of a rank.
     pub(in crate::job) fn start_one(&self, cx: &mut Cx<'_>, rank: Rank, node: NodeId, proc: ProcId) {
-        if let Some(orders) = self.restart_orders.as_deref() {
-            orders.one(cx, node, rank, proc);
-        }
+        self.orders.one(cx, node, rank, proc);
     }
 }

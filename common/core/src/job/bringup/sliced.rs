@@ -1,26 +1,19 @@
 //! The bring-up of a job on slices (`--slices`): hosts come and go, also after the start, and ranks start on those that were chosen.
 
-use super::super::host_reports;
-use super::super::notice::Notice;
-use super::super::orders::{LOOPBACK, Orders};
+use super::super::orders::LOOPBACK;
 use super::super::roster::State;
 use super::super::{Cx, JobAction};
 use super::Bringup;
 use crate::hostlist::{Chips, Host};
 use crate::id::NodeId;
-use crate::os_bytes::OsBytes;
 use crate::place::Placement;
-use crate::slices::SlotId;
 use crate::wire::to_node::Rendezvous;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 /// The knowledge about hosts that come and go.
 #[derive(Debug, Default)]
 pub(super) struct Sliced {
-    /// The slices on which ranks are about to start for the first time.
-    slots: Vec<SlotId>,
     /// Hosts that have run ranks since they were reached.
     met: BTreeSet<NodeId>,
     /// The ports that hosts have chosen last.
@@ -28,13 +21,12 @@ pub(super) struct Sliced {
 }
 
 impl Bringup {
-    /// Ranks start on these slices, as soon as their hosts have found each other. `None`: slices are waited for.
-    pub(in crate::job) fn start_on(&mut self, cx: &mut Cx<'_>, chosen: Option<(Vec<SlotId>, Arc<Placement>)>) {
-        let Some(sliced) = self.sliced.as_mut().filter(|_| !self.is_decided) else { return };
-        let (slots, placement) = chosen.unzip();
-        sliced.slots = slots.unwrap_or_default();
-        self.fewer = placement;
-        self.decide(cx);
+    /// Ranks start on these hosts of slices, as soon as they have found each other. `None`: slices are waited for.
+    pub(in crate::job) fn start_on(&mut self, cx: &mut Cx<'_>, placement: Option<Arc<Placement>>) {
+        if !self.is_decided {
+            self.fewer = placement;
+            self.decide(cx);
+        }
     }
 
     /// Whether hosts are still waited for.
@@ -61,11 +53,6 @@ impl Bringup {
         !self.is_decided || (self.sliced.is_some() && !self.is_ending)
     }
 
-    /// The orders, whether ranks have started or not.
-    pub(super) fn known_orders(&self) -> Option<&Orders> {
-        self.orders.as_ref().or(self.restart_orders.as_deref())
-    }
-
     /// A host of a slice is lost.
     pub(in crate::job) fn lose(&mut self, node: NodeId) {
         self.probing.forget(node);
@@ -76,8 +63,7 @@ impl Bringup {
 
     /// The name and the chips of a host that has become known.
     pub(in crate::job) fn name(&mut self, node: NodeId, host: &Host, chips: &Chips) {
-        self.orders.iter_mut().for_each(|orders| orders.name(node, host, chips));
-        self.restart_orders.iter_mut().for_each(|orders| orders.name(node, host, chips));
+        Arc::make_mut(&mut self.orders).name(node, host, chips);
     }
 
     /// Whether a host is neither there nor being reached.
@@ -97,35 +83,8 @@ impl Bringup {
         }
     }
 
-    /// Has the hosts of the chosen slices start their ranks.
-    pub(super) fn go_sliced(
-        &mut self,
-        cx: &mut Cx<'_>,
-        orders: &Orders,
-        placement: &Placement,
-        addr: OsBytes,
-    ) -> Rendezvous {
-        let placement = self.fewer.take().unwrap_or_else(|| Arc::new(placement.clone()));
-        cx.act(JobAction::Place(Arc::clone(&placement)));
-        host_reports::notes(cx, || self.hellos());
-        if let Some(hello) = self.hello_of(placement.head()) {
-            self.report_port(cx, hello);
-        }
-        let port = orders.pinned_port().or(self.port_of(placement.head()));
-        let rendezvous = orders.rendezvous(&placement, addr, port);
-        let rendezvous = self.held(cx, orders, placement.head(), rendezvous);
-        if let Some(sliced) = &mut self.sliced {
-            sliced.met.extend(placement.used());
-            let slots = core::mem::take(&mut sliced.slots);
-            cx.notify(Notice::SlicesTaken { slots, placement: Arc::clone(&placement) });
-        }
-        host_reports::chips(cx, self.hellos());
-        orders.send_rendezvous(cx, &placement, &rendezvous, &self.slices);
-        rendezvous
-    }
-
     /// The MASTER_PORT that a host has chosen.
-    fn port_of(&self, node: NodeId) -> Option<u16> {
+    pub(super) fn port_of(&self, node: NodeId) -> Option<u16> {
         let chosen = self.sliced.as_ref().and_then(|sliced| sliced.ports.get(&node).copied());
         chosen.or_else(|| self.hello_of(node).map(|hello| hello.master_port).filter(|port| *port != 0))
     }

@@ -17,16 +17,15 @@ impl Bringup {
 
     /// Ranks may be started again.
     pub(in crate::job) fn starts_again(&self) -> bool {
-        self.restart_orders.as_ref().is_some_and(|orders| orders.starts_again())
+        self.orders.starts_again()
     }
 
     /// Sends a program of a world to the hosts of its ranks.
     pub(in crate::job) fn send_program(&self, cx: &mut Cx<'_>, world: WorldId, app: AppIndex, base: &AppBase) {
-        let Some(orders) = self.restart_orders.as_deref() else { return };
         let placement = Arc::clone(cx.facts.placement());
         let only = placement.only(world);
         let is_there = |node: NodeId| only.ranks.iter().any(|placed| placed.node == node && placed.app == app);
-        only.used().filter(|node| is_there(*node)).for_each(|node| orders.send_program(cx, node, app, base));
+        only.used().filter(|node| is_there(*node)).for_each(|node| self.orders.send_program(cx, node, app, base));
     }
 
     /// Starts the ranks of a world besides the first one; the process of its rank 0 would have the number `first` if it were rank 0 of the
@@ -38,7 +37,7 @@ impl Bringup {
         port: u16,
         (first, origin): (ProcId, Option<&OsBytes>),
     ) {
-        let Some(orders) = self.restart_orders.as_deref() else { return };
+        let orders = &self.orders;
         let placement = Arc::clone(cx.facts.placement());
         let only = placement.only(world);
         let head = only.head();

@@ -13,12 +13,12 @@ pub(super) mod routing;
 mod setting;
 
 use super::facts::JobFacts;
-use super::hosts::HostLoss;
+use super::hosts::Loss;
 use super::notice::{Notice, RankExit};
 use super::orders::is_together;
 use super::{Cx, JobAction, shrink_rule};
 use crate::capped::Capped;
-use crate::events::{Lost, What};
+use crate::events::What;
 use crate::id::{NodeId, ProcId, Rank, Round};
 use crate::machine::{Machine as _, earliest_of};
 use crate::os_bytes::OsBytes;
@@ -51,7 +51,7 @@ pub(super) enum Escalation {
     /// A rank has left of its own will: its failure is known when its process exits.
     RankLeft(RankExit),
     /// A host was lost.
-    HostLost(NodeId, Lost, (Mono, Mono)),
+    HostLost(Loss),
 }
 
 /// The rounds of a job.
@@ -182,15 +182,16 @@ impl Rounds {
 
     /// A part of ours was lost on a host; whether that is a matter of rounds. Its ranks may still run, but they are lost, and by the end
     /// of its lease they have ended: the others can leave their function meanwhile.
-    pub(super) fn on_host_lost(&mut self, cx: &mut Cx<'_>, node: NodeId, lost: Lost, between: (Mono, Mono)) -> bool {
+    pub(super) fn on_host_lost(&mut self, cx: &mut Cx<'_>, loss: Loss) -> bool {
+        let node = loss.node;
         if cx.facts.hosts.is_recently_lost(node) {
             return !self.is_off();
         }
         if cx.facts.hosts.is_local(node) || !self.is_open() {
             return false;
         }
-        shrink_rule::dismiss(cx, node, lost);
-        self.notify(cx.now, RestartEvent::HostSuspected { node, at: between.1.min(cx.now) });
+        shrink_rule::dismiss(cx, &loss);
+        self.notify(cx.now, RestartEvent::HostSuspected { node, at: loss.between.1.min(cx.now) });
         // Whether we hear of their ends before or after the work is done, it continued without them.
         self.now.exempt.extend(cx.facts.placement().ranks_of(node));
         true
@@ -352,10 +353,8 @@ impl Rounds {
     fn escalation(&self, cx: &Cx<'_>, fault: &Fault) -> Escalation {
         let rank = fault.initial;
         let (now, node) = (cx.now, cx.facts.placement().node_of(rank).unwrap_or(NodeId::new(0)));
-        if let (FaultKind::HostLost, Some(HostLoss { lost, between, .. })) =
-            (fault.kind, cx.facts.hosts.recent_loss(node))
-        {
-            return Escalation::HostLost(node, lost, between);
+        if let (FaultKind::HostLost, Some(loss)) = (fault.kind, cx.facts.hosts.recent_loss(node)) {
+            return Escalation::HostLost(loss);
         }
         if let Some(failure) = self.now.ended.iter().find(|failure| failure.rank == rank) {
             return Escalation::RankFailed(RankExit { status: failing(failure.status), asked: false, ..*failure });

@@ -41,6 +41,16 @@ impl Parts {
         }
     }
 
+    /// A process has ended, or will not be started.
+    pub(super) fn on_process_over(&mut self, step: &mut Step<'_>, proc: ProcId) {
+        let placement = step.facts.placement();
+        let Some(rank) = placement.rank_of(proc) else { return };
+        // A rank of a lost host was over before.
+        if !placement.node_of(rank).is_some_and(|node| self.worlds.is_without(node)) {
+            self.worlds.on_rank_over(&mut step.cx(), rank);
+        }
+    }
+
     /// Starts queued processes that can start.
     pub(super) fn start_queued(&mut self, step: &mut Step<'_>) {
         if self.generations.is_between() {

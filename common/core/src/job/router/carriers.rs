@@ -26,6 +26,6 @@ impl Parts {
         let is_news = self.note_obstacle(node, Obstacle::Failed(why.clone()));
         self.bringup.failed(&mut step.cx(), node, Some(why).filter(|_| is_news));
         self.node_ends.host_failed(&mut step.cx(), node);
-        self.slice_host_failed(step, node);
+        self.redial_later(step, node);
     }
 }

@@ -22,10 +22,7 @@ impl Parts {
 
     /// A list of the hosts that there are.
     pub(super) fn discovered(&mut self, step: &mut Step<'_>, list: &[Entry]) {
-        if !self.has_slices() {
-            return;
-        }
-        let Some(slices) = &self.slices else { return };
+        let Some(slices) = self.recovery.slices().filter(|_| !self.is_over()) else { return };
         let nodes = &step.facts.whole().nodes;
         let chips = nodes.first().and_then(|node| node.chips.as_ref()).map_or(0, |chips| chips.devices);
         let size = slices.plan().slots.first().map_or(1, |slot| u32::try_from(slot.hosts.len()).unwrap_or(u32::MAX));
@@ -46,7 +43,7 @@ impl Parts {
     /// A slice is new: its hosts are reached.
     fn slice_came(&mut self, step: &mut Step<'_>, slice: FoundSlice) {
         let FoundSlice { name, hosts } = slice;
-        let Some(table) = &mut self.slices else { return };
+        let Some(table) = self.recovery.slices_mut() else { return };
         let most = u32::try_from(table.plan().slots.len()).unwrap_or(u32::MAX);
         let Some(nodes) = table.name_slot(&name) else {
             return self.ignore_slice(step, &name, Ignored::NoSlot { most });
@@ -64,20 +61,20 @@ impl Parts {
     }
 
     fn ignore_slice(&mut self, step: &mut Step<'_>, name: &str, why: Ignored) {
-        if self.slices.as_mut().is_some_and(|slices| slices.ignore(name)) {
+        if self.recovery.slices_mut().is_some_and(|slices| slices.ignore(name)) {
             self.log.write(&mut step.cx(), What::News(JobNews::Slices(SliceNews::Ignored { slice: name.into(), why })));
         }
     }
 
     /// A host is not there any more, by the list.
     fn drain(&mut self, step: &mut Step<'_>, node: NodeId) {
-        self.slices.iter_mut().for_each(|slices| slices.drain(node, true));
+        self.recovery.slices_mut().into_iter().for_each(|slices| slices.drain(node, true));
         self.warned(step, node, WarningSource::Discovery);
     }
 
     /// The list has a host again.
     fn undrain(&mut self, step: &mut Step<'_>, node: NodeId) {
-        self.slices.iter_mut().for_each(|slices| slices.drain(node, false));
+        self.recovery.slices_mut().into_iter().for_each(|slices| slices.drain(node, false));
         step.facts.hosts.clear_discovery_warning(node);
         self.log.write(&mut step.cx(), What::News(JobNews::Slices(SliceNews::HostBack { node })));
         if self.bringup.is_away(node) {

@@ -86,7 +86,7 @@ impl Parts {
 
     /// Whether programs may be started at all, and as many.
     fn check_spawn(&self, request: &Request) -> Result<(), OrderRefusal> {
-        if self.ending.has_begun() || self.closing.is_all_over() || self.generations.is_between() {
+        if self.is_over() || self.generations.is_between() {
             return Err(OrderRefusal::Ending);
         }
         if self.bringup.starts_again() || self.rounds.is_used() {

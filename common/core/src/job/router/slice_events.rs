@@ -7,39 +7,28 @@
 use super::super::generations::Why;
 use super::super::notice::Notice;
 use super::super::slices::SliceTable;
-use super::super::{JobAction, Parts, Step, shrink_rule};
-use crate::events::{Cause, JobNews, Lost, Obstacle, RanksState, SliceNews, SlicesTaken, What};
-use crate::id::{AppIndex, NodeId};
-use crate::os_bytes::OsBytes;
+use super::super::{Parts, Step};
+use crate::events::{Cause, JobNews, Lost, Obstacle, SliceNews, What};
+use crate::id::NodeId;
+use crate::job::hosts::Loss;
 use crate::place::Placement;
 use crate::slices::{Choice, Grow, SlotId};
 use crate::time::Span;
-use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// From look to look at a lost host that the ranks of this generation still name.
 const LATER: Span = Span::from_secs(1);
 
-/// The placement for the next start of ranks.
-pub(in crate::job) enum Next {
-    /// The same hosts, as far as they are there: the job has no slices.
-    Unsliced,
-    /// The hosts of these slices.
-    Slices(Arc<Placement>),
-    /// None: slices are waited for, or the job ends.
-    Held,
-}
-
 impl Parts {
     /// Whether hosts of slices come and go now: neither does the job end, nor have its ranks done their work.
     pub(in crate::job) fn has_slices(&self) -> bool {
-        self.slices.is_some() && !self.ending.has_begun() && !self.closing.is_all_over()
+        self.recovery.slices().is_some() && !self.is_over()
     }
 
     /// Chooses slices after something has changed.
     pub(in crate::job) fn review_slices(&mut self, step: &mut Step<'_>) {
-        if !self.slices.as_mut().is_some_and(SliceTable::take_dirty) || !self.has_slices() {
+        if !self.recovery.slices_mut().is_some_and(SliceTable::take_dirty) || !self.has_slices() {
             return;
         }
         let up = self.slices_up(step);
@@ -56,150 +45,56 @@ impl Parts {
     fn slices_up(&self, step: &Step<'_>) -> Vec<SlotId> {
         let hosts = &step.facts.hosts;
         let is_ready = |node| self.bringup.is_ready(node) && !hosts.is_lost(node) && hosts.warning(node).is_none();
-        self.slices.as_ref().map(|slices| slices.up(is_ready)).unwrap_or_default()
+        self.recovery.slices().map(|slices| slices.up(is_ready)).unwrap_or_default()
     }
 
     /// Starts the job, once enough slices are up.
     fn choose_first(&mut self, step: &mut Step<'_>, up: &[SlotId]) {
-        let Some(slices) = &mut self.slices else { return };
+        let Some(slices) = self.recovery.slices_mut() else { return };
         if let Some((node, Obstacle::Refused(why))) = slices.hopeless() {
             let why = why.clone();
             return step.notify(Notice::End(Cause::Refused { node, why }));
         }
         match slices.choose(step.now, up) {
             Choice::Take(slots) => {
-                let placement = placement(slices, step, &slots);
-                self.bringup.start_on(&mut step.cx(), Some((slots, placement)));
+                let placement = slices.place(step.facts, slots);
+                self.bringup.start_on(&mut step.cx(), Some(placement));
             }
             Choice::Wait => {
                 self.bringup.start_on(&mut step.cx(), None);
-                let has_trouble = slices.has_trouble();
-                self.report_wait(step, up, has_trouble);
+                if slices.has_trouble() {
+                    slices.report_wait(&mut step.cx(), up);
+                }
             }
-            Choice::TooFew { up: count } => self.too_few(step, up, count),
+            Choice::TooFew { up: count } => slices.report_too_few(&mut step.cx(), up, count),
         }
     }
 
-    /// The user reads once that slices are waited for.
-    fn report_wait(&mut self, step: &mut Step<'_>, up: &[SlotId], is_worth: bool) {
-        let Some(slices) = self.slices.as_mut().filter(|_| is_worth) else { return };
-        if slices.take_report() {
-            let (wanted, up) = (slices.wanted(), u32::try_from(up.len()).unwrap_or(u32::MAX));
-            let within = slices.rest(step.now);
-            step.notify(Notice::Log(What::News(JobNews::Slices(SliceNews::Awaited { wanted, up, within }))));
-        }
-    }
-
-    /// The time is over, and no valid size is up.
-    fn too_few(&mut self, step: &mut Step<'_>, up: &[SlotId], count: u32) {
-        let Some(slices) = &self.slices else { return };
-        for (slot, node, why) in slices.missing(up) {
-            let slice = slice_name(slices, slot);
-            step.notify(Notice::Log(What::News(JobNews::Slices(SliceNews::Missing {
-                slice,
-                node,
-                why: Box::new(why),
-            }))));
-        }
-        let asked = slices.plan().sizes.as_slice().to_vec();
-        step.notify(Notice::End(Cause::TooFewSlices { asked, up: count }));
-    }
-
-    /// Ranks have been placed on slices for the first time.
-    pub(in crate::job) fn slices_started(
-        &mut self,
-        step: &mut Step<'_>,
-        slots: Vec<SlotId>,
-        placement: Arc<Placement>,
-    ) {
-        step.facts.place(Arc::clone(&placement));
-        self.procs.left_out(step.facts);
-        self.log_slices(step, slots, &placement);
-    }
-
-    fn log_slices(&mut self, step: &mut Step<'_>, slots: Vec<SlotId>, placement: &Placement) {
+    /// Ranks start on the chosen slices.
+    pub(super) fn take_slices(&mut self, step: &mut Step<'_>, placement: &Placement) {
         let up = self.slices_up(step);
-        let Some(slices) = &mut self.slices else { return };
-        let before = slices.start(step.now, slots);
-        let taken = slices.taken();
-        let spares = up.iter().filter(|slot| !taken.contains(slot)).map(|slot| slice_name(slices, *slot)).collect();
-        let is_first = before.is_empty();
-        let first: Vec<SlotId> = (0..slices.plan().sizes.largest()).map(SlotId::new).collect();
-        let is_news = if is_first { taken != first.as_slice() } else { taken != before.as_slice() };
-        let record = SlicesTaken {
-            slices: taken.iter().map(|slot| slice_name(slices, *slot)).collect(),
-            spares,
-            wanted_spares: slices.plan().spares,
-            world_size: placement.world_size(),
-            procs: [placement.procs(AppIndex::new(0))].into(),
-            is_news,
-        };
-        self.log.write(&mut step.cx(), What::Slices(Box::new(record)));
+        let Some(slices) = self.recovery.slices_mut() else { return };
+        let taken = slices.start(step.now, &up, placement);
+        self.log.write(&mut step.cx(), What::Slices(taken));
     }
 
-    /// The placement of the next generation.
-    pub(in crate::job) fn next_slices(&mut self, step: &mut Step<'_>) -> Next {
-        if self.slices.is_none() {
-            return Next::Unsliced;
-        }
+    /// The placement of the next generation; `None`: slices are waited for, or the job ends.
+    pub(in crate::job) fn next_slices(&mut self, step: &mut Step<'_>) -> Option<Arc<Placement>> {
         let up = self.slices_up(step);
-        let Some(slices) = &mut self.slices else { return Next::Unsliced };
+        let slices = self.recovery.slices_mut()?;
         match slices.choose(step.now, &up) {
             Choice::Take(slots) => {
-                let placement = placement(slices, step, &slots);
-                self.log_slices(step, slots, &placement);
-                Next::Slices(placement)
+                let placement = slices.place(step.facts, slots);
+                self.take_slices(step, &placement);
+                return Some(placement);
             }
             Choice::Wait => {
-                let until = slices.until().unwrap_or(step.now);
-                self.generations.hold(until);
-                self.report_wait(step, &up, true);
-                Next::Held
+                self.generations.hold(slices.until().unwrap_or(step.now));
+                slices.report_wait(&mut step.cx(), &up);
             }
-            Choice::TooFew { up: count } => {
-                self.too_few(step, &up, count);
-                Next::Held
-            }
+            Choice::TooFew { up: count } => slices.report_too_few(&mut step.cx(), &up, count),
         }
-    }
-
-    /// Handles the loss of a part of ours on a host of a slice. Returns whether that is done with it.
-    pub(in crate::job) fn slice_host_lost(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) -> bool {
-        if !self.has_slices() || step.facts.hosts.is_local(node) {
-            return false;
-        }
-        if let Some(slices) = &mut self.slices {
-            slices.note(node, Obstacle::Lost(lost));
-        }
-        self.bringup.lose(node);
-        let between = self.lease.between(step.now, node, lost);
-        if !self.bringup.has_started() {
-            step.act(JobAction::Sever { node });
-            self.forget(step, node);
-            self.redial_later(step, node);
-            return true;
-        }
-        if !step.facts.is_used(node) {
-            // Nothing of the job runs there.
-            shrink_rule::dismiss(&mut step.cx(), node, lost);
-            step.facts.hosts.lose(node, lost, between, true);
-            return true;
-        }
-        if step.facts.hosts.is_lost(node) || self.on_host_lost(step, node, lost) {
-            return true;
-        }
-        self.root_cause.lost(node, lost, between);
-        if !self.may_follow() {
-            let cause = self.loss_cause(step, node, lost);
-            self.ending.end(&mut step.cx(), cause, RanksState::Running);
-            return true;
-        }
-        shrink_rule::dismiss(&mut step.cx(), node, lost);
-        step.facts.hosts.lose(node, lost, between, self.generations.is_clear(node));
-        if !self.generations.is_between() {
-            self.try_clear(step, shrink_rule::why_lost(step.facts, node, lost, between));
-        }
-        true
+        None
     }
 
     /// Nothing of a host runs any more: it can be reached again.
@@ -208,21 +103,17 @@ impl Parts {
             return;
         }
         // Its agent has ended by itself.
-        step.facts.hosts.lose(node, Lost::AgentEarly, (step.now, step.now), true);
+        step.facts.hosts.lose(Loss { node, lost: Lost::AgentEarly, between: (step.now, step.now) }, true);
         self.bringup.lose(node);
         self.redial_later(step, node);
     }
 
-    /// A host was not reached.
-    pub(in crate::job) fn slice_host_failed(&mut self, step: &mut Step<'_>, node: NodeId) {
-        if self.has_slices() {
-            self.redial_later(step, node);
-        }
-    }
-
+    /// A host is reached again after a pause, unless the ranks have started and are not started again.
     pub(super) fn redial_later(&mut self, step: &Step<'_>, node: NodeId) {
-        let can_start = !self.bringup.has_started() || self.bringup.can_start_again();
-        if let Some(slices) = self.slices.as_mut().filter(|_| can_start) {
+        if !self.has_slices() || (self.bringup.has_started() && !self.bringup.can_start_again()) {
+            return;
+        }
+        if let Some(slices) = self.recovery.slices_mut() {
             slices.touch();
             slices.redial_later(step.now, node);
         }
@@ -233,15 +124,15 @@ impl Parts {
         if !self.has_slices() {
             return;
         }
-        while let Some(node) = self.slices.as_mut().and_then(|slices| slices.take_redial(step.now)) {
+        while let Some(node) = self.recovery.slices_mut().and_then(|slices| slices.take_redial(step.now)) {
             let is_named = self.bringup.has_started() && step.facts.is_used(node) && !self.generations.is_pausing();
             if is_named || self.generations.is_clearing() {
-                self.slices.iter_mut().for_each(|slices| slices.redial_at(node, step.now + LATER));
+                self.recovery.slices_mut().into_iter().for_each(|slices| slices.redial_at(node, step.now + LATER));
             } else {
                 self.redial(step, node);
             }
         }
-        self.slices.iter_mut().for_each(|slices| slices.timeout(step.now));
+        self.recovery.slices_mut().into_iter().for_each(|slices| slices.timeout(step.now));
     }
 
     /// Reaches a host again: no part of ours remembers what was there.
@@ -257,7 +148,7 @@ impl Parts {
 
     /// The end of the job has begun, or its ranks have done their work: no host is reached again.
     pub(in crate::job) fn slices_end(&mut self, step: &mut Step<'_>) {
-        if let Some(slices) = &mut self.slices {
+        if let Some(slices) = self.recovery.slices_mut() {
             slices.stop();
             self.bringup.stop_connecting(&mut step.cx());
             self.node_ends.notify_if_counted(&mut step.cx());
@@ -266,43 +157,22 @@ impl Parts {
 
     /// More slices are up than run.
     fn review_growth(&mut self, step: &mut Step<'_>, up: &[SlotId]) {
-        let Some(slices) = &mut self.slices else { return };
+        let Some(slices) = self.recovery.slices_mut() else { return };
         let running = u32::try_from(slices.taken().len()).unwrap_or(u32::MAX);
         let Some(size) = slices.grow(step.now, up) else { return };
-        let restarts = slices.plan().grow == Grow::Now && self.can_grow();
+        let restarts = slices.plan().grow == Grow::Now
+            && !self.generations.is_off()
+            && self.bringup.can_start_again()
+            // Work that a rank has done is not done again.
+            && !self.procs.has_finished_rank();
         step.notify(Notice::Log(What::News(JobNews::Slices(SliceNews::Larger { size, running, restarts }))));
         if restarts {
             self.try_clear(step, Why::Grown { size, running });
         }
     }
 
-    /// Whether ranks can be ended and started again for more slices. Work that a rank has done is not done again.
-    fn can_grow(&self) -> bool {
-        !self.generations.is_off() && self.bringup.can_start_again() && !self.procs.has_finished_rank()
-    }
-
-    /// Whether another generation may do without hosts, and with which others.
-    pub(in crate::job) fn can_do_without(&self, step: &Step<'_>, also: &[NodeId]) -> bool {
-        self.slices.is_some() || self.shrink_rule.can_do_without(step.facts, &self.means(), also)
-    }
-
-    /// Whether a generation may have other hosts than the one before.
-    pub(in crate::job) fn may_shrink(&self) -> bool {
-        self.slices.is_some() || self.shrink_rule.may_shrink(&self.means())
-    }
-
     /// Records why a host is not ready. Returns whether that is news.
     pub(in crate::job) fn note_obstacle(&mut self, node: NodeId, obstacle: Obstacle) -> bool {
-        self.slices.as_mut().is_none_or(|slices| slices.note(node, obstacle))
+        self.recovery.slices_mut().is_none_or(|slices| slices.note(node, obstacle))
     }
-}
-
-fn slice_name(slices: &SliceTable, slot: SlotId) -> OsBytes {
-    slices.plan().slots.get(slot.index()).map(|slot| slot.name.as_str().into()).unwrap_or_default()
-}
-
-/// The ranks of these slices.
-fn placement(slices: &SliceTable, step: &Step<'_>, slots: &[SlotId]) -> Arc<Placement> {
-    let hosts = slices.plan().hosts(slots.iter().copied());
-    Arc::new(step.facts.place_on(&hosts))
 }

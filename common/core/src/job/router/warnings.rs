@@ -5,6 +5,7 @@
 //! reported that its ranks have ended, or is lost.
 
 use super::super::generations::Why;
+use super::super::hosts::Loss;
 use super::super::notice::RankExit;
 use super::super::{Parts, Step, shrink_rule};
 use crate::events::{Cause, JobNews, Lost, NoRestart, Obstacle, What};
@@ -19,9 +20,10 @@ impl Parts {
         if !step.facts.hosts.warn(node, source) {
             return;
         }
-        let is_ending = self.generations.is_between() || self.closing.is_all_over() || self.ending.has_begun();
+        let is_ending = self.generations.is_between() || self.is_over();
         self.note_obstacle(node, Obstacle::Warned(source));
-        let is_spare = self.slices.is_some() && !(self.bringup.has_started() && step.facts.is_used(node));
+        let is_sliced = self.recovery.slices().is_some();
+        let is_spare = is_sliced && !(self.bringup.has_started() && step.facts.is_used(node));
         let is_unused = is_spare || step.facts.hosts.is_lost(node) || step.facts.hosts.is_left_out(node);
         let response = match self.generations.response() {
             _ if is_ending || is_unused => Response::Noted,
@@ -37,9 +39,8 @@ impl Parts {
 
     /// Ends all ranks because of a warning. They are started again without the host, or the job ends.
     fn end_for_warning(&mut self, step: &mut Step<'_>, node: NodeId, lost: Lost) {
-        let follows = !step.facts.hosts.is_local(node) && self.may_follow() && self.can_do_without(step, &[node]);
-        let why = shrink_rule::why_lost(step.facts, node, lost, (step.now, step.now));
-        if !follows || !self.try_clear(step, why) {
+        let why = shrink_rule::why_lost(step.facts, Loss { node, lost, between: (step.now, step.now) });
+        if !self.can_restart_without(step, &[node]) || !self.try_clear(step, why) {
             let ranks = self.ranks();
             self.ending.end(&mut step.cx(), Cause::Preempted { node, lost }, ranks);
         }
@@ -67,10 +68,10 @@ impl Parts {
                 None => return *first,
             },
         };
-        if let Some((node, lost, between)) = self.root_cause.lost_before_failure(&failure)
-            && step.facts.hosts.is_recently_lost(node)
+        if let Some(loss) = self.root_cause.lost_before_failure(&failure)
+            && step.facts.hosts.is_recently_lost(loss.node)
         {
-            return shrink_rule::why_lost(step.facts, node, lost, between);
+            return shrink_rule::why_lost(step.facts, loss);
         }
         let lost = step.facts.hosts.warning(failure.node).map(Lost::Warned);
         Why::Failed { failure, lost }
@@ -79,21 +80,20 @@ impl Parts {
     /// Leaves hosts that are about to be taken away out of the next generation. Returns the cause of the job's end, where it cannot do
     /// without them.
     pub(in crate::job) fn leave_warned(&mut self, step: &mut Step<'_>) -> Option<Cause> {
-        if self.slices.is_some() {
+        if self.recovery.slices().is_some() {
             // Its slice is not up. Its agent stays until the host is taken away.
             return None;
         }
         let warned = step.facts.hosts.list_warned();
         let (first, source) = *warned.first()?;
         let nodes: Vec<NodeId> = warned.iter().map(|(node, _)| *node).collect();
-        let is_needed = nodes.iter().any(|node| step.facts.hosts.is_local(*node));
-        if is_needed || !self.shrink_rule.can_do_without(step.facts, &self.means(), &nodes) {
+        if !self.can_restart_without(step, &nodes) {
             return Some(Cause::Preempted { node: first, lost: Lost::Warned(source) });
         }
         for (node, source) in warned {
-            let lost = Lost::Warned(source);
-            shrink_rule::dismiss(&mut step.cx(), node, lost);
-            step.facts.hosts.lose(node, lost, (step.now, step.now), true);
+            let loss = Loss { node, lost: Lost::Warned(source), between: (step.now, step.now) };
+            shrink_rule::dismiss(&mut step.cx(), &loss);
+            step.facts.hosts.lose(loss, true);
         }
         None
     }
@@ -108,8 +108,7 @@ impl Parts {
 
     fn slice_error(&self, step: &Step<'_>) -> Option<SliceError> {
         // A job on slices takes whole ones by itself.
-        let placement = shrink_rule::next_placement(step.facts, &self.means()).filter(|_| self.slices.is_none())?;
-        self.bringup.slice_error(&placement)
+        self.bringup.slice_error(&self.recovery.remaining(step.facts, &self.means())?)
     }
 
     /// Reports why the ranks are not started again, where a job ends because of a preemption.
@@ -141,7 +140,7 @@ impl Parts {
         let (hosts, of) =
             (count(placement.used().filter(|node| !lost.contains(node)).count()), count(placement.used().count()));
         let ranks = placement.without(&lost).map_or(0, |placement| placement.world_size());
-        match self.shrink_rule.may_shrink(&self.means()) {
+        match self.means().may_shrink() {
             true => NoRestart::TooFew { hosts, of, ranks },
             false => NoRestart::NoLimit { hosts, of, ranks },
         }

@@ -274,3 +274,13 @@ fn a_host_that_is_lost_meanwhile_ends_the_job() {
     assert_eq!(s.finished, Some(Ending::Code(125)));
     s.wait(60_000);
 }
+
+#[test]
+fn no_rank_is_started_again_when_the_pause_and_the_time_of_the_job_expire_together() {
+    let limit = Span::from_secs(10);
+    let mut s = Script::running(&may(3, spec(1).with(|settings| settings.ending.timeout = Some(limit))));
+    fails(&mut s, 0, exit(1));
+    s.hears(cleared(0, 20_000)).stop(60_000);
+    assert!(matches!(s.log.last(), Some(What::Ending { cause: Cause::Timeout { .. }, .. })), "{:?}", s.log.last());
+    assert_eq!(asked_for(&s).0, [0_u32; 0]);
+}
