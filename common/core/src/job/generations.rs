@@ -244,9 +244,7 @@ impl Generations {
 
     /// Lengthens the pause: devices are being freed. Hosts may be lost meanwhile.
     pub(super) fn await_devices(&mut self, now: Mono) {
-        if let State::Pausing(pause) = &mut self.state {
-            pause.until = now + DEVICES;
-        }
+        self.pause_until(now + DEVICES);
     }
 
     /// Whether the pause is longer only because hosts are waited for.
@@ -254,10 +252,10 @@ impl Generations {
         matches!(self.state, State::Pausing(Pause { is_held: true, .. }))
     }
 
-    /// The pause may be over: hosts have come.
-    pub(super) fn end_hold(&mut self, now: Mono) {
+    /// The pause ends at that time, if there is one.
+    pub(super) fn pause_until(&mut self, at: Mono) {
         if let State::Pausing(pause) = &mut self.state {
-            pause.until = now;
+            pause.until = at;
         }
     }
 

@@ -2,7 +2,7 @@
 //! options that contradict each other.
 //!
 //! A program that restarts within itself comes first in every kind of recovery: a fault that its rounds absorb is no fault of the job.
-//! [`super::router`] asks this value in `losses`, where the consequences stand side by side, and in `next_generation`.
+//! The router asks this value in `losses`, where the consequences stand side by side, and in `next_generation`.
 
 use super::facts::JobFacts;
 use super::shrink_rule::{self, Means, ShrinkRule};

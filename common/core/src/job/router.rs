@@ -144,7 +144,7 @@ impl Parts {
         self.bringup.on_devices(&mut step.cx(), node, held);
         self.worlds.begin(&mut step.cx(), &self.bringup);
         if self.bringup.is_next_awaited() {
-            self.generations.end_hold(step.now);
+            self.generations.pause_until(step.now);
         }
     }
 

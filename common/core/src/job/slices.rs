@@ -43,18 +43,8 @@ pub(in crate::job) struct SliceTable {
     hosts: Vec<SliceHost>,
     /// When hosts are reached again.
     redials: Deadlines,
-    /// Until when slices are waited for, while no rank runs.
-    until: Option<Mono>,
-    /// That time has come.
-    is_expired: bool,
-    /// The time of the last start.
-    changed: Mono,
-    /// When the job may grow.
-    grow_at: Option<Mono>,
-    /// The number of slices that could run, as the user knows.
-    offered: u32,
-    /// The user knows that slices are waited for.
-    is_reported: bool,
+    /// State since the last start of ranks. Another start begins with an empty one.
+    now: SinceStart,
     /// Something has changed since slices were chosen.
     is_dirty: bool,
     /// Slices of lists that are not used, as the user knows.
@@ -63,22 +53,34 @@ pub(in crate::job) struct SliceTable {
     seed: u64,
 }
 
+/// The state since a start of ranks.
+#[derive(Debug, Default)]
+struct SinceStart {
+    /// The time of the start.
+    changed: Mono,
+    /// Until when slices are waited for, while no rank runs.
+    until: Option<Mono>,
+    /// That time has come.
+    is_expired: bool,
+    /// When the job may grow.
+    grow_at: Option<Mono>,
+    /// The number of slices that could run, as the user knows.
+    offered: u32,
+    /// The user knows that slices are waited for.
+    is_reported: bool,
+}
+
 impl SliceTable {
     pub(in crate::job) fn new(plan: SlicePlan, now: Mono, nodes: usize, seed: u64) -> Self {
-        let until = Some(now + plan.timeout);
         let hosts = vec![SliceHost::default(); nodes];
+        let since = SinceStart { changed: now, until: Some(now + plan.timeout), ..SinceStart::default() };
         Self {
             plan,
             taken: Vec::new(),
             chosen: Vec::new(),
             hosts,
             redials: Deadlines::new(nodes),
-            until,
-            is_expired: false,
-            changed: now,
-            grow_at: None,
-            offered: 0,
-            is_reported: false,
+            now: since,
             is_dirty: false,
             ignored: BTreeSet::new(),
             seed,
@@ -201,20 +203,20 @@ impl SliceTable {
     /// The slices for a start of ranks now.
     pub(in crate::job) fn choose(&mut self, now: Mono, up: &[SlotId]) -> Choice {
         let timeout = self.plan.timeout;
-        let until = *self.until.get_or_insert(now + timeout);
+        let until = *self.now.until.get_or_insert(now + timeout);
         choose(&self.plan.sizes, up, &self.taken, until <= now)
     }
 
     /// Until when slices are waited for.
     pub(in crate::job) const fn until(&self) -> Option<Mono> {
-        self.until
+        self.now.until
     }
 
     /// The user reads once that slices are waited for.
     pub(in crate::job) fn report_wait(&mut self, cx: &mut Cx<'_>, up: &[SlotId]) {
-        if !core::mem::replace(&mut self.is_reported, true) {
+        if !core::mem::replace(&mut self.now.is_reported, true) {
             let wanted = if self.taken.is_empty() { self.plan.sizes.largest() } else { len(&self.taken) };
-            let within = self.until.map_or(Span::ZERO, |until| until.since(cx.now));
+            let within = self.now.until.map_or(Span::ZERO, |until| until.since(cx.now));
             news(cx, SliceNews::Awaited { wanted, up: len(up), within });
         }
     }
@@ -245,8 +247,7 @@ impl SliceTable {
 
     /// Ranks start on the chosen slices. Returns the record of it.
     pub(in crate::job) fn start(&mut self, now: Mono, up: &[SlotId], placement: &Placement) -> Box<SlicesTaken> {
-        (self.until, self.changed, self.grow_at, self.offered) = (None, now, None, 0);
-        (self.is_reported, self.is_expired) = (false, false);
+        self.now = SinceStart { changed: now, ..SinceStart::default() };
         self.touch();
         let first = (0..self.plan.sizes.largest()).map(SlotId::new).collect();
         let expected = if self.taken.is_empty() { first } else { core::mem::take(&mut self.taken) };
@@ -270,15 +271,15 @@ impl SliceTable {
     /// A larger size that the user has not read of yet.
     pub(in crate::job) fn grow(&mut self, now: Mono, up: &[SlotId]) -> Option<u32> {
         let running = len(&self.taken);
-        self.grow_at = None;
-        match growth(&self.plan.sizes, running, len(up), now.since(self.changed)) {
-            Growth::To(size) => (core::mem::replace(&mut self.offered, size) != size).then_some(size),
+        self.now.grow_at = None;
+        match growth(&self.plan.sizes, running, len(up), now.since(self.now.changed)) {
+            Growth::To(size) => (core::mem::replace(&mut self.now.offered, size) != size).then_some(size),
             Growth::NotYet => {
-                self.grow_at = Some(self.changed + GROW_AFTER);
+                self.now.grow_at = Some(self.now.changed + GROW_AFTER);
                 None
             }
             Growth::No => {
-                self.offered = 0;
+                self.now.offered = 0;
                 None
             }
         }
@@ -289,20 +290,20 @@ impl SliceTable {
         if self.deadline().is_some_and(|at| at <= now) {
             self.touch();
         }
-        self.grow_at = self.grow_at.filter(|at| *at > now);
-        self.is_expired |= self.until.is_some_and(|until| until <= now);
+        self.now.grow_at = self.now.grow_at.filter(|at| *at > now);
+        self.now.is_expired |= self.now.until.is_some_and(|until| until <= now);
     }
 
     /// When something is due. A pause between two generations has a deadline of its own.
     pub(in crate::job) fn deadline(&self) -> Option<Mono> {
-        let start = self.until.filter(|_| self.taken.is_empty() && !self.is_expired);
-        earliest(self.redials.next(), earliest_of([start, self.grow_at]))
+        let start = self.now.until.filter(|_| self.taken.is_empty() && !self.now.is_expired);
+        earliest(self.redials.next(), earliest_of([start, self.now.grow_at]))
     }
 
     /// The job ends: no host is reached again.
     pub(in crate::job) fn stop(&mut self) {
         let nodes = self.hosts.len();
-        (self.redials, self.until, self.grow_at) = (Deadlines::new(nodes), None, None);
+        (self.redials, self.now.until, self.now.grow_at) = (Deadlines::new(nodes), None, None);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Consequences of the loss of a host, of the end of a lost host, and of the failure of a rank, in each kind of [`Recovery`].
 //!
-//! Rounds come first. Then a job ends (`EndJob`), continues under the program that leads it (`Lead`), or starts all ranks again, on the
-//! hosts that remain (`Remaining`) or on slices that are up (`Slices`).
+//! Rounds come first. Then the job ends, continues under the program that leads it, or starts all ranks again. The ranks start on the hosts
+//! that remain, or on slices that are up.
 
 use super::super::generations::{Fate, Why};
 use super::super::hosts::Loss;

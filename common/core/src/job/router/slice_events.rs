@@ -35,7 +35,7 @@ impl Parts {
         if !self.bringup.has_started() {
             self.choose_first(step, &up);
         } else if self.generations.is_held() {
-            self.generations.end_hold(step.now);
+            self.generations.pause_until(step.now);
         } else if !self.generations.is_between() {
             self.review_growth(step, &up);
         }
