@@ -5,8 +5,8 @@ account=rltest
 profile=ci
 scratch=
 limit=1200
-# Integration tests that run at once. Most of them wait for a job, and all of them together use half a processor each.
-threads=$(($(nproc) * 4))
+# Integration tests that run at once. Each keeps a third of a processor busy.
+threads=$(($(nproc) * 3))
 # Where the programs of a system are.
 system_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 # Simulated jobs of `--all`.
@@ -633,14 +633,14 @@ other_architecture_if_any() {
     fi
 }
 
-# Many more jobs than a change is tested with, on both processors, by optimised code.
+# Many more jobs than a change is tested with, on both processors.
 simulate() {
-    local half=$((seeds / 2)) code=0 program=(timeout --kill-after=5 "$limit" cargo run --quiet --release -p rlaunch-sim --)
-    cargo build --release -p rlaunch-sim || return
-    "${program[@]}" --seeds "$half" --from "$RLAUNCH_TEST_SEED" &
-    "${program[@]}" --standing --seeds "$half" --from "$((RLAUNCH_TEST_SEED + half))" || code=$?
-    "${program[@]}" --scheduled --seeds "$half" --from "$RLAUNCH_TEST_SEED" || code=$?
-    "${program[@]}" --worlds --seeds "$half" --from "$RLAUNCH_TEST_SEED" || code=$?
+    local half=$((seeds / 2)) program code=0
+    program=$scratch/bin/rlaunch-sim
+    timeout --kill-after=5 "$limit" "$program" --seeds "$half" --from "$RLAUNCH_TEST_SEED" &
+    timeout --kill-after=5 "$limit" "$program" --standing --seeds "$half" --from "$((RLAUNCH_TEST_SEED + half))" || code=$?
+    timeout --kill-after=5 "$limit" "$program" --scheduled --seeds "$half" --from "$RLAUNCH_TEST_SEED" || code=$?
+    timeout --kill-after=5 "$limit" "$program" --worlds --seeds "$half" --from "$RLAUNCH_TEST_SEED" || code=$?
     wait "$!" || code=$?
     return "$code"
 }

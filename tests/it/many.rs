@@ -55,7 +55,9 @@ fn a_job_of_a_thousand_hosts_of_which_one_is_there() {
                 h[0-76,78-999] nothing listens on its ssh port  (ssh: connect to host h port 22: Connection refused)\n  \
                 try     start sshd there, or name its port\n  \
                 try     --min-hosts 1, to continue without them\n";
-    assert_eq!(done.err(), said);
+    // A busy machine takes so long that the progress is shown.
+    let is_progress = |line: &&str| line.starts_with("rlaunch: ") && line.contains(" of 1000 hosts ready after ");
+    assert_eq!(done.err().split_inclusive('\n').filter(|line| !is_progress(line)).collect::<String>(), said);
     let done = thousand("77", "--min-hosts 1").start().code(0);
     assert_eq!(done.out(), "up\n");
     done.says("continuing with 1 rank on 1 of 1000 hosts, without h[0-76,78-999]: nothing listens on its ssh port");

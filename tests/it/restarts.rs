@@ -125,7 +125,7 @@ fn a_signal_ends_the_job_in_the_pause_and_before() {
         done.says("no rank runs, and none is started again");
         done.says(", before the ranks were started again").says("job      ranks 0,1 not started again; 0 left running");
         assert!(done.named("rank.started").all(|e| e["generation"] == 0), "{tier}");
-        let limit = ["--timeout", "300ms"];
+        let limit = ["--timeout", "3s"];
         let done = Plan::rlaunch(limit.iter().chain(&pause)).contain(tier).start().code(124);
         assert_eq!(done.named("restart").count(), 1, "{tier}");
         // While a rank has still to end that does not want to.
