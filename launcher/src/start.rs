@@ -165,9 +165,9 @@ fn failed(query_commands::Failure { text, hint, code }: &query_commands::Failure
 /// Prints the ranks after losses.
 fn assign(trial: cli::Trial, origin: &Origin) -> u8 {
     let (all, json) = (trial.all, trial.json);
-    match with_site(origin, |site| trial.told(site)) {
-        Ok(told) if json => answer(view::assign::json(&told).as_bytes()),
-        Ok(told) => answer(view::assign::text(&told, all).as_bytes()),
+    match with_site(origin, |site| trial.fates(site)) {
+        Ok(fates) if json => answer(view::assign::json(&fates).as_bytes()),
+        Ok(fates) => answer(view::assign::text(&fates, all).as_bytes()),
         Err(error) => refuse(&error),
     }
 }
@@ -230,12 +230,12 @@ fn of_pool(
         Ok(Some(choice)) => {
             let say = |text: &str| {
                 say(text);
-                caller.tell(text, true)
+                caller.report(text, true)
             };
             let held = origin.interruptibly(|| pool::client::hold(run, choice, job, say));
             let held = held.map_err(|error| pool::explain(&error))?;
             // Without its caller the user would not know of the job.
-            if caller.tell("", true) { Ok(Some(held)) } else { Err(exit::LAUNCH) }
+            if caller.report("", true) { Ok(Some(held)) } else { Err(exit::LAUNCH) }
         }
         Err(error) => Err(refuse(&error)),
     }

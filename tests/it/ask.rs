@@ -11,7 +11,7 @@ use crate::several::job;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rlaunch_core::store::Ask;
-use rlaunch_core::wire::frozen::client::{Asked, Code, Reply, Space, Told, Words, hello};
+use rlaunch_core::wire::frozen::client::{Asked, Code, FromAgent, Reply, Space, Words, hello};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
@@ -59,8 +59,8 @@ fn answer(socket: &mut UnixStream) -> Vec<u8> {
 fn last_words(mut socket: UnixStream) -> String {
     let mut said = Vec::new();
     socket.read_to_end(&mut said).unwrap_or_default();
-    match Told::parse(&said) {
-        Ok(Told::Bye(why)) => String::from_utf8_lossy(why).into_owned(),
+    match FromAgent::parse(&said) {
+        Ok(FromAgent::Bye(why)) => String::from_utf8_lossy(why).into_owned(),
         _ => format!("{said:?}"),
     }
 }
@@ -119,7 +119,10 @@ fn the_socket_is_its_owners_alone_and_goes_with_the_job() {
         let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]).contain(tier), 2);
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let mut socket = connect(&path);
-        assert_eq!(Told::parse(&ask(&mut socket, 7, Ask::Add(b"n", 3))), Ok(Told::Answer(7, Reply::Number(3))));
+        assert_eq!(
+            FromAgent::parse(&ask(&mut socket, 7, Ask::Add(b"n", 3))),
+            Ok(FromAgent::Answer(7, Reply::Number(3)))
+        );
         drop(case.take_stdin());
         case.code(0);
         assert!(!path.exists(), "{tier}");
@@ -141,7 +144,7 @@ fn a_logout_does_not_take_the_socket_from_a_job_that_goes_on() {
     // As systemd-logind does after the user's last session.
     std::fs::remove_dir_all(&login).unwrap();
     let mut client = connect(&path);
-    assert_eq!(Told::parse(&ask(&mut client, 7, Ask::Add(b"n", 3))), Ok(Told::Answer(7, Reply::Number(3))));
+    assert_eq!(FromAgent::parse(&ask(&mut client, 7, Ask::Add(b"n", 3))), Ok(FromAgent::Answer(7, Reply::Number(3))));
     drop((client, case.take_stdin()));
     case.code(0);
 }
@@ -231,13 +234,13 @@ fn many_who_are_answered_at_once_are_all_answered() {
             send(socket, seq, Ask::Set(key.as_bytes(), &value));
         }
         for socket in &mut clients {
-            assert_eq!(Told::parse(&answer(socket)), Ok(Told::Answer(seq, Reply::Done)));
+            assert_eq!(FromAgent::parse(&answer(socket)), Ok(FromAgent::Answer(seq, Reply::Done)));
         }
         for (socket, key) in clients.iter_mut().zip(&keys) {
             send(socket, seq + 1, Ask::Get(key.as_bytes()));
         }
         for socket in &mut clients {
-            assert_eq!(Told::parse(&answer(socket)), Ok(Told::Answer(seq + 1, Reply::Value(Some(&value)))));
+            assert_eq!(FromAgent::parse(&answer(socket)), Ok(FromAgent::Answer(seq + 1, Reply::Value(Some(&value)))));
         }
     }
     drop(case.take_stdin());
@@ -290,7 +293,7 @@ fn malformed_client_is_refused_and_others_continue() {
     }
     let idle: Vec<UnixStream> = (0..300).map(|_| UnixStream::connect(&path).unwrap()).collect();
     let reply = ask(&mut good, 1, Ask::Set(b"k", b"v"));
-    assert_eq!(Told::parse(&reply), Ok(Told::Answer(1, Reply::Done)));
+    assert_eq!(FromAgent::parse(&reply), Ok(FromAgent::Answer(1, Reply::Done)));
     // Several at once on one connection are answered one after the other.
     let frames: Vec<u8> = (2..402)
         .flat_map(|seq| Asked { seq, space: Space::Job, words: &Words::write(Ask::Add(b"n", 1)) }.to_frame())
@@ -298,7 +301,7 @@ fn malformed_client_is_refused_and_others_continue() {
     good.write_all(&frames).unwrap();
     for seq in 2..402 {
         let sum = i64::try_from(seq).unwrap() - 1;
-        assert_eq!(Told::parse(&answer(&mut good)), Ok(Told::Answer(seq, Reply::Number(sum))));
+        assert_eq!(FromAgent::parse(&answer(&mut good)), Ok(FromAgent::Answer(seq, Reply::Number(sum))));
     }
     drop((idle, case.take_stdin()));
     case.code(0);
@@ -309,7 +312,7 @@ fn malformed_client_is_refused_and_others_continue() {
 fn agent_refuses_unknown_requests_and_continues() {
     let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]), 2);
     let mut socket = connect(&path);
-    assert_eq!(Told::parse(&ask(&mut socket, 1, Ask::Set(b"k", b"v"))), Ok(Told::Answer(1, Reply::Done)));
+    assert_eq!(FromAgent::parse(&ask(&mut socket, 1, Ask::Set(b"k", b"v"))), Ok(FromAgent::Answer(1, Reply::Done)));
     for (seq, frame, what) in [
         (2, Asked { seq: 2, space: Space::Job, words: b"\x63any" }.to_frame(), "the operation 99"),
         (3, b"\x0b\0\0\0\x01\x03\0\0\0\0\0\0\0\x07\x01".to_vec(), "the space 7"),
@@ -320,10 +323,10 @@ fn agent_refuses_unknown_requests_and_continues() {
         let get = Asked { seq: 9, space: Space::Job, words: &Words::write(Ask::Get(b"k")) }.to_frame();
         socket.write_all(&[frame, get].concat()).unwrap();
         let said = answer(&mut socket);
-        let Ok(Told::Answer(to, Reply::Refused(refused))) = Told::parse(&said) else { panic!("{said:?}") };
+        let Ok(FromAgent::Answer(to, Reply::Refused(refused))) = FromAgent::parse(&said) else { panic!("{said:?}") };
         assert_eq!((to, refused.code), (seq, Code::Unsupported));
         assert_eq!(String::from_utf8_lossy(refused.text), format!("this version does not know {what}"));
-        assert_eq!(Told::parse(&answer(&mut socket)), Ok(Told::Answer(9, Reply::Value(Some(b"v")))));
+        assert_eq!(FromAgent::parse(&answer(&mut socket)), Ok(FromAgent::Answer(9, Reply::Value(Some(b"v")))));
     }
     drop(case.take_stdin());
     case.code(0);

@@ -35,8 +35,8 @@ fn log_directory(base: &AppBase) -> Option<SpawnError> {
 }
 
 /// Takes in what the `files` thread has found: programs that were checked.
-pub(super) fn settle(base: &mut Base) {
-    base.files.settle();
+pub(super) fn receive_checked(base: &mut Base) {
+    base.files.receive_answers();
     let checked = base.files.take_checked().into_iter();
     base.events.extend(checked.map(|(app, error)| NodeEvent::Checked { app, error }));
 }

@@ -207,7 +207,7 @@ impl Files {
     }
 
     /// Takes in what the thread has answered, and gives up what it has not in time.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn receive_answers(&mut self) {
         let Some(port) = &self.port else { return };
         for answer in port.take_answers() {
             if let Answer::Checked(app, error) = answer {
@@ -381,7 +381,7 @@ mod tests {
             let bell = files.port.as_ref().unwrap().bell.clone();
             let wait = std::time::Duration::from_nanos(wait.nanos()) + std::time::Duration::from_millis(1);
             rlaunch_sys::fd::readable_within(&[bell.as_fd(), bell.as_fd()], wait);
-            files.settle();
+            files.receive_answers();
         }
     }
 
@@ -399,21 +399,21 @@ mod tests {
         assert_eq!(files.take_waiting(), None, "the caller does not wait");
         let until = files.deadline().unwrap();
         while now() < until {
-            files.settle();
+            files.receive_answers();
             std::thread::yield_now();
         }
-        files.settle();
+        files.receive_answers();
         assert_eq!((files.take_waiting(), files.take_waiting()), (Some(true), None));
         drop(answer);
         while files.quiet_at().is_some() {
             std::thread::yield_now();
-            files.settle();
+            files.receive_answers();
         }
         assert_eq!(files.take_waiting(), None, "an answer that comes too late is dropped");
         files.look_for_waiting(unknown_process(), |_| Ok(()));
         while files.quiet_at().is_some() {
             std::thread::yield_now();
-            files.settle();
+            files.receive_answers();
         }
         assert_eq!(files.take_waiting(), Some(false));
     }
@@ -458,7 +458,7 @@ mod tests {
         answer.send(()).unwrap();
         while files.quiet_at().is_some() {
             std::thread::yield_now();
-            files.settle();
+            files.receive_answers();
         }
         assert_eq!(files.found(ProcId::new(0)), None, "too late is too late");
         files.ask(look(3), |_| Ok(()));

@@ -330,7 +330,7 @@ fn closed_file(base: &mut Base, id: StreamId, total: u64) {
 }
 
 /// Takes in what the thread has done.
-pub(super) fn settle(base: &mut Base) {
+pub(super) fn receive_answers(base: &mut Base) {
     let Some(inner) = &mut base.logs.0 else { return };
     let answers: Vec<Answer> = inner.port.as_mut().map(|port| port.answers().collect()).unwrap_or_default();
     inner.hand_over();

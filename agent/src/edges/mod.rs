@@ -249,7 +249,7 @@ impl Edges {
         let last_words: pump::LastWords<'_> =
             &mut |base, id| mpi.as_mut().is_some_and(|mpi| mpi.has_last_words(base, id));
         logs::poll(base, cx, last_words);
-        check::settle(base);
+        check::receive_checked(base);
         rank_table::go_overdue(base);
         pump::poll(base, cx, last_words);
         stdin::look(base);
@@ -278,8 +278,10 @@ impl Edges {
             match link.poll_recv(cx) {
                 Poll::Pending => return,
                 Poll::Ready(Ok(frame)) => match frame.body {
-                    Body::Message(ToNode::Whose(question)) => self.parts.tcp_stores.asked(&mut self.base, &question),
-                    Body::Message(ToNode::Theirs(answer)) => self.parts.tcp_stores.answered(&answer),
+                    Body::Message(ToNode::FindOwners(question)) => {
+                        self.parts.tcp_stores.asked(&mut self.base, &question)
+                    }
+                    Body::Message(ToNode::OwnersFound(answer)) => self.parts.tcp_stores.answered(&answer),
                     Body::Message(ToNode::Start(start)) => {
                         self.on_start(&start);
                         self.base.events.push_back(NodeEvent::FromRoot(ToNode::Start(start)));

@@ -136,7 +136,7 @@ impl Part for MpiListener {
 
     fn poll(&mut self, base: &mut Base, cx: &mut Context<'_>) {
         self.serve(base, cx);
-        self.settle(base);
+        self.admit_known(base);
         self.serve_early(&base.ranks);
         for world in self.worlds.values_mut() {
             world.machine.handle_timeout(now());
@@ -323,11 +323,11 @@ impl MpiListener {
     }
 
     /// Lets in those of which it is known by now that they are of the job.
-    fn settle(&mut self, base: &mut Base) {
+    fn admit_known(&mut self, base: &mut Base) {
         let Some(authorizer) = &mut self.authorizer else { return };
-        let settled = authorizer.settle(Owner::Mpi, base);
+        let known = authorizer.take_known(Owner::Mpi, base);
         let pending =
-            settled.into_iter().filter_map(|(asker, peer)| self.queue.settled(asker.number()?, peer)).collect();
+            known.into_iter().filter_map(|(asker, peer)| self.queue.record_owner(asker.number()?, peer)).collect();
         self.admit(pending);
         self.queue.turn(now(), &self.set);
         let _strangers = self.queue.refused();

@@ -54,7 +54,7 @@ impl ProcSearches {
     }
 
     /// Takes in what the thread has answered.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn receive_answers(&mut self) {
         let answers: Vec<Answer> = self.port.iter().flat_map(Port::take_answers).collect();
         answers.iter().for_each(|answer| self.take(answer));
     }
@@ -116,13 +116,13 @@ mod tests {
         let mut searches = ProcSearches { port: Some(Port::start("proc", slow).unwrap()), ..ProcSearches::default() };
         searches.kill_sessions(Leaders::new(), |_| Ok(()));
         searches.measure(Vec::new(), |_| Ok(()));
-        searches.settle();
+        searches.receive_answers();
         assert_eq!((searches.take_killed_sessions(), searches.take_measured()), (false, None));
         answer.send(()).unwrap();
         let mut measured = None;
         while measured.is_none() {
             std::thread::yield_now();
-            searches.settle();
+            searches.receive_answers();
             measured = searches.take_measured();
         }
         assert_eq!((searches.take_killed_sessions(), measured), (true, Some(Span::ZERO)));

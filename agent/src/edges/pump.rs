@@ -184,7 +184,7 @@ pub(super) type LastWords<'a> = &'a mut dyn FnMut(&mut Base, StreamId) -> bool;
 /// Moves bytes while the edge takes frames and there is credit.
 pub(super) fn poll(base: &mut Base, cx: &mut Context<'_>, last_words: LastWords<'_>) {
     loop {
-        settle_end(base);
+        report_end(base);
         // An edge that is gone takes everything: the ranks must not block on a full pipe while they are being ended.
         let (room, lost) = match &base.link {
             Some(link) => (link.has_room(), false),
@@ -235,7 +235,7 @@ fn unpark(base: &mut Base, lost: bool) {
 }
 
 /// Reports the end of a stream once no later message can overtake its last frame.
-fn settle_end(base: &mut Base) {
+fn report_end(base: &mut Base) {
     let under_way = matches!(&base.link, Some(link) if link.has_data());
     if !under_way && let Some((id, total, file)) = base.pump.ending.take() {
         if file {

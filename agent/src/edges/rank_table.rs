@@ -69,7 +69,7 @@ pub(super) struct Ranks {
     /// Ranks that the spawn thread does not know yet: their directories are being made, since this time.
     unmade: BTreeMap<ProcId, (Mono, PreparedExec)>,
     /// Whether the lack of one was reported.
-    told: bool,
+    reported: bool,
     /// Ranks of which something may still come. Boxed, because the nodes of a map that grows at its end are half empty.
     live: BTreeMap<ProcId, Box<Rank>>,
     /// Programs laid out for exec, by the addresses of their base and of what their ranks share.
@@ -302,7 +302,7 @@ pub(super) fn go_overdue(base: &mut Base) {
     let waiting: Vec<ProcId> = waiting.map(|(proc, _)| *proc).collect();
     for proc in waiting {
         let path = base.ranks.asked.get(&proc).and_then(|exec| exec.error_file.directory());
-        if let Some(path) = path.filter(|_| !std::mem::replace(&mut base.ranks.told, true)) {
+        if let Some(path) = path.filter(|_| !std::mem::replace(&mut base.ranks.reported, true)) {
             base.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno: ETIMEDOUT, path }));
         }
         go(base, proc);

@@ -53,7 +53,7 @@ impl SocketSearches {
     }
 
     /// Takes in what the thread has found. Results for worlds that are closed by now stay until there are too many.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn receive_answers(&mut self) {
         self.looked.extend(self.port.iter().flat_map(Port::take_answers));
         let old = self.looked.len().saturating_sub(MOST);
         self.looked.drain(..old);
@@ -82,11 +82,11 @@ mod tests {
         let mut authorizers = owners.map(|_| Authorizer::new(now()).unwrap());
         for (owner, authorizer) in owners.into_iter().zip(&mut authorizers) {
             authorizer.look_inside(Asker::Queue(1), "10.9.9.9:1".parse().unwrap(), "10.9.9.1:2".parse().unwrap());
-            assert_eq!(authorizer.settle(owner, &mut edges.base), []);
+            assert_eq!(authorizer.take_known(owner, &mut edges.base), []);
         }
         while edges.base.socket_searches.looked.len() < owners.len() {
             std::thread::yield_now();
-            edges.base.socket_searches.settle();
+            edges.base.socket_searches.receive_answers();
         }
         assert!(owners.into_iter().all(|owner| edges.base.socket_searches.take(owner).is_some()));
     }

@@ -33,7 +33,7 @@ pub(super) struct Stdin {
     /// The launcher's end of input has arrived.
     ended: bool,
     grants: Grants,
-    told: Told,
+    reported: Reported,
     /// News for the launcher that no rank reads.
     closed: bool,
     /// errno of what keeps it from being passed on.
@@ -44,7 +44,7 @@ pub(super) struct Stdin {
 
 /// The launcher's knowledge of the ranks of this generation.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Reported {
     Nothing,
     /// Ranks take input.
     Open,
@@ -86,7 +86,7 @@ impl Stdin {
             counted: 0,
             ended: false,
             grants: Grants::new(WINDOW, 0),
-            told: Told::Nothing,
+            reported: Reported::Nothing,
             closed: false,
             failed: None,
             demand: Demand::default(),
@@ -135,7 +135,7 @@ impl Stdin {
         {
             let _overflow = link.grant(self.node, up_to);
         }
-        self.told = Told::Nothing;
+        self.reported = Reported::Nothing;
     }
 
     /// Bytes, or the end, have arrived. Without either it is an announcement.
@@ -171,18 +171,18 @@ impl Stdin {
         let more = written.saturating_sub(self.counted);
         self.counted = self.counted.saturating_add(more);
         let grant = self.grants.written(more);
-        let state = if slowest.is_some() { Told::Open } else { Told::Closed };
-        let is_news = std::mem::replace(&mut self.told, state) != state;
+        let state = if slowest.is_some() { Reported::Open } else { Reported::Closed };
+        let is_news = std::mem::replace(&mut self.reported, state) != state;
         match state {
-            Told::Open if is_news => {
+            Reported::Open if is_news => {
                 let _overflow = link.grant(self.node, self.grants.promised());
             }
-            Told::Open => {
+            Reported::Open => {
                 let _overflow = grant.map(|up_to| link.grant(self.node, up_to));
             }
             // A grant would mean that a rank reads again.
-            Told::Closed => self.closed |= is_news && !self.ended,
-            Told::Nothing => {}
+            Reported::Closed => self.closed |= is_news && !self.ended,
+            Reported::Nothing => {}
         }
     }
 
@@ -261,7 +261,7 @@ pub(super) fn look(base: &mut Base) {
         base.send(&ToRoot::Input(InputNews::Closed));
     }
     let seen = base.files.take_waiting();
-    settle(base, seen);
+    request_input(base, seen);
     let Some(candidates) = base.stdin.candidates(now()) else { return };
     let Base { files, watch, .. } = base;
     let seen = if candidates.is_empty() {
@@ -270,10 +270,10 @@ pub(super) fn look(base: &mut Base) {
         files.look_for_waiting(candidates, |bell| watch.add(bell, Source::Files));
         files.take_waiting()
     };
-    settle(base, seen);
+    request_input(base, seen);
 }
 
-fn settle(base: &mut Base, seen: Option<bool>) {
+fn request_input(base: &mut Base, seen: Option<bool>) {
     if seen.is_some_and(|waits| base.stdin.demand.end(now(), waits)) {
         base.send(&ToRoot::Input(InputNews::Wanted));
     }

@@ -70,7 +70,7 @@ pub(super) struct TcpStoreListener {
     connections: Table<Connection>,
     /// Whether a process of the job has connected, and the machine knows of it.
     was_used: bool,
-    told: bool,
+    reported: bool,
     /// Limits that were met since the machine has heard of them: how often.
     met: BTreeMap<Limit, (Met, u32)>,
     chunk: Vec<u8>,
@@ -98,7 +98,7 @@ impl TcpStoreListener {
             set,
             connections: Table::default(),
             was_used: false,
-            told: false,
+            reported: false,
             met: BTreeMap::new(),
             chunk: vec![0; CHUNK],
         })
@@ -258,11 +258,11 @@ impl TcpStoreListener {
     }
 
     /// Lets in or closes those of which it is known by now whose they are; answers for other hosts.
-    pub(super) fn settle(&mut self, known: Vec<(Asker, Option<Peer>)>) -> Vec<(NodeId, Comer, Option<Peer>)> {
+    pub(super) fn admit_known(&mut self, known: Vec<(Asker, Option<Peer>)>) -> Vec<(NodeId, Comer, Option<Peer>)> {
         let (mut pending, mut asked) = (Vec::new(), Vec::new());
         for (asker, peer) in known {
             match asker {
-                Asker::Queue(number) => pending.extend(self.queue.settled(number, peer)),
+                Asker::Queue(number) => pending.extend(self.queue.record_owner(number, peer)),
                 Asker::Host(node, comer) => asked.push((node, comer, peer)),
             }
         }
@@ -287,7 +287,7 @@ impl TcpStoreListener {
     /// Adds what others have to know.
     pub(super) fn report(&mut self, asker: NodeId, news: &mut News) {
         self.queue.turn(now(), &self.set);
-        if self.was_used && !std::mem::replace(&mut self.told, true) {
+        if self.was_used && !std::mem::replace(&mut self.reported, true) {
             news.events.push(NodeEvent::StoreUsed);
         }
         if let Some((count, from, foreign)) = self.queue.refused() {

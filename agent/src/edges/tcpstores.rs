@@ -72,7 +72,7 @@ impl Part for TcpStores {
         let mut news = News::default();
         for (owner, listener, authorizer) in self.all() {
             listener.serve(authorizer, cx);
-            news.hosts.extend(listener.settle(authorizer.settle(owner, base)));
+            news.hosts.extend(listener.admit_known(authorizer.take_known(owner, base)));
             listener.report(base.node, &mut news);
         }
         // Connections may be asked about when this host holds no store.
@@ -81,11 +81,11 @@ impl Part for TcpStores {
                 Asker::Host(node, comer) => Some((node, comer, peer)),
                 Asker::Queue(_) => None,
             };
-            news.hosts.extend(authorizer.settle(Owner::TcpStore, base).into_iter().filter_map(of_host));
+            news.hosts.extend(authorizer.take_known(Owner::TcpStore, base).into_iter().filter_map(of_host));
         }
         let News { events, questions, hosts } = news;
         base.events.extend(events);
-        questions.into_iter().for_each(|question| base.send(&ToRoot::Whose(question)));
+        questions.into_iter().for_each(|question| base.send(&ToRoot::FindOwners(question)));
         report_owners(base, hosts);
     }
 
@@ -228,7 +228,7 @@ fn report_owner(base: &mut Base, asker: NodeId, verdicts: Vec<(Comer, Option<Pee
     let verdict =
         |(comer, member): (Comer, Option<Peer>)| Verdict { comer, member: member.map(|p| p.0 ^ here), foreign: false };
     for verdicts in Capped::chunks(verdicts.into_iter().map(verdict)) {
-        base.send(&ToRoot::Theirs(Answer { asker, verdicts }));
+        base.send(&ToRoot::OwnersFound(Answer { asker, verdicts }));
     }
 }
 

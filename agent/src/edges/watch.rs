@@ -193,10 +193,10 @@ fn one(edges: &mut Edges, token: u64) {
             base.watch.set.remove(&base.watch.guardian);
             base.events.push_back(NodeEvent::GuardianLost);
         }
-        Source::Files => check::settle(base),
-        Source::ProcSearches => base.proc_searches.settle(),
-        Source::SocketSearches => base.socket_searches.settle(),
-        Source::Logs => logs::settle(base),
+        Source::Files => check::receive_checked(base),
+        Source::ProcSearches => base.proc_searches.receive_answers(),
+        Source::SocketSearches => base.socket_searches.receive_answers(),
+        Source::Logs => logs::receive_answers(base),
         Source::InitGone => init_gone(base),
         Source::InitEnded => {
             if let Some(init) = &base.watch.init {

@@ -8,7 +8,7 @@ use nix::unistd::geteuid;
 use rlaunch_core::id::WorldId;
 use rlaunch_core::wire::frozen::client::order::order_frame;
 use rlaunch_core::wire::frozen::client::{
-    Asked, HELLO, MAX_FRAME, Space, Told, VERSION, frame_len, hello, parse_hello, world_frame,
+    Asked, FromAgent, HELLO, MAX_FRAME, Space, VERSION, frame_len, hello, parse_hello, world_frame,
 };
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
@@ -78,7 +78,7 @@ impl Connection {
         self.socket
     }
 
-    /// Asks, and waits for the answer: the whole frame, to be read as [`Told`]. With `may_end`, not beyond the end of a round.
+    /// Asks, and waits for the answer: the whole frame, to be read as [`FromAgent`]. With `may_end`, not beyond the end of a round.
     pub(crate) fn ask(&mut self, space: Space, words: &[u8], may_end: bool) -> Result<Vec<u8>, Error> {
         let wait = if may_end { call_guard::begin(&self.socket)? } else { None };
         let answer = self.answer(space, words);
@@ -115,10 +115,10 @@ impl Connection {
                 }
                 frame => frame?,
             };
-            match Told::parse(&frame).map_err(|_| Error::Malformed)? {
-                Told::Bye(why) => return Err(Error::Closed(String::from_utf8_lossy(why).into_owned())),
-                Told::Answer(seq, _) if seq == self.seq => return Ok(frame),
-                Told::Answer(..) => {}
+            match FromAgent::parse(&frame).map_err(|_| Error::Malformed)? {
+                FromAgent::Bye(why) => return Err(Error::Closed(String::from_utf8_lossy(why).into_owned())),
+                FromAgent::Answer(seq, _) if seq == self.seq => return Ok(frame),
+                FromAgent::Answer(..) => {}
             }
         }
     }

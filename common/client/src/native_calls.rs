@@ -17,13 +17,13 @@ type Wait = unsafe extern "C-unwind" fn(this: *mut c_void, rank: *mut c_int, tim
 /// `void Pair::connect(const std::vector<char> &)`
 type Connect = unsafe extern "C-unwind" fn(this: *mut c_void, address: *const c_void);
 /// `void UnboundBuffer::abortWaitRecv()`, `abortWaitSend`, `void Pair::close()`
-type Tell = unsafe extern "C-unwind" fn(this: *mut c_void);
+type Abort = unsafe extern "C-unwind" fn(this: *mut c_void);
 
 /// The functions of gloo, by [`Kind`].
 struct Gloo {
     wait: [Wait; 2],
     connect: Connect,
-    tell: [Tell; 3],
+    abort: [Abort; 3],
 }
 
 static GLOO: OnceLock<Gloo> = OnceLock::new();
@@ -44,10 +44,10 @@ unsafe extern "C-unwind" fn connect(this: *mut c_void, address: *const c_void) {
 
 impl Gloo {
     /// Ends the wait of a thread at an object.
-    fn tell(&self, kind: Kind, held: &gloo::Held<'_>) {
-        let tell = self.tell[kind as usize];
+    fn abort(&self, kind: Kind, held: &gloo::Held<'_>) {
+        let abort = self.abort[kind as usize];
         // SAFETY: gloo's own function, for an object with a waiter; `Noted` keeps the waiter there while it is held.
-        unsafe { tell(std::ptr::with_exposed_provenance_mut(held.who())) };
+        unsafe { abort(std::ptr::with_exposed_provenance_mut(held.who())) };
     }
 }
 
@@ -87,7 +87,7 @@ pub(crate) unsafe fn hold(given: &rl_gloo) -> Result<(), HoldError> {
         wait: [was[0], was[1]].map(|was| unsafe { std::mem::transmute::<*mut c_void, Wait>(was) }),
         // SAFETY: the same.
         connect: unsafe { std::mem::transmute::<*mut c_void, Connect>(was[2]) },
-        tell: [abort_recv, abort_send, close],
+        abort: [abort_recv, abort_send, close],
     };
     if GLOO.set(gloo).is_ok() {
         let ours =

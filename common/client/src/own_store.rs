@@ -46,7 +46,7 @@ impl Inner {
         }
     }
 
-    fn settle(&mut self) {
+    fn collect_answers(&mut self) {
         for namespace in [&mut self.job, &mut self.round] {
             while let Some(Action::Answer { ticket, answer }) = namespace.poll_action() {
                 self.answers.insert(ticket.client, write_reply(&answer));
@@ -60,7 +60,7 @@ impl Inner {
 
     fn forget(&mut self, client: ClientId) {
         [&mut self.job, &mut self.round].into_iter().for_each(|namespace| namespace.gone(client));
-        self.settle();
+        self.collect_answers();
         self.asleep.remove(&client);
         self.answers.remove(&client);
     }
@@ -81,7 +81,7 @@ pub(crate) fn begin_round() {
     if let Some(own) = own.filter(|own| own.is_ours()) {
         let mut inner = own.inner();
         inner.round.close();
-        inner.settle();
+        inner.collect_answers();
         inner.round = Namespace::new(LIMITS);
     }
 }
@@ -124,7 +124,7 @@ impl Own {
             let client = ClientId::new(inner.next);
             let ticket = Ticket { client, seq: Seq(1) };
             inner.space(space).ask(self.now(), ticket, Retry::Never, ask);
-            inner.settle();
+            inner.collect_answers();
             if let Some(answer) = inner.answers.remove(&client) {
                 inner.forget(client);
                 return Ok(answer);
@@ -146,7 +146,7 @@ impl Own {
                 let mut inner = self.inner();
                 let now = self.now();
                 inner.space(space).handle_timeout(now);
-                inner.settle();
+                inner.collect_answers();
                 if let Some(answer) = inner.answers.remove(&client) {
                     return Ok(answer);
                 }

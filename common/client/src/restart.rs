@@ -334,7 +334,7 @@ impl<'a> Restart<'a> {
             Ok(Err(error)) => error.into(),
             Err(panic) => panic.into(),
         };
-        if round.is_to_end() { Left::Ends(Leave::Abort, error) } else { Left::Failed(told(&*error)) }
+        if round.is_to_end() { Left::Ends(Leave::Abort, error) } else { Left::Failed(text_of(&*error)) }
     }
 
     /// After a round has ended, until another one may begin.
@@ -356,7 +356,7 @@ impl<'a> Restart<'a> {
     fn values(&self, state: &State) -> Result<Vec<String>, String> {
         let value = |key: &Key<'_>| match caught(|| key(state)) {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(told(&*error)),
+            Ok(Err(error)) => Err(text_of(&*error)),
             Err(panic) => Err(panic),
         };
         self.keys.iter().map(value).collect()
@@ -364,7 +364,7 @@ impl<'a> Restart<'a> {
 
     fn leave(&self, session: &Session, state: &State, why: Leave, source: BoxError) -> RestartError {
         // If the message fails the agent is gone; the program's own error is more useful than that.
-        if session.leave(why, told(&*source).as_bytes()).is_ok() {
+        if session.leave(why, text_of(&*source).as_bytes()).is_ok() {
             drop(session.wait_aborted());
         }
         self.terminate_hooks(session, &ended(state, session.cause().as_ref(), Mode::Terminated));
@@ -386,7 +386,7 @@ fn ended(state: &State, cause: Option<&Cause>, mode: Mode) -> State {
 }
 
 /// An error with what it comes from.
-fn told(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
+fn text_of(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

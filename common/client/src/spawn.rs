@@ -5,7 +5,7 @@ use crate::connection::{Connection, path_from_env};
 use crate::store::{span, variable};
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::wire::frozen::client::order::{self, Order, Spawned};
-use rlaunch_core::wire::frozen::client::{NO_RANK, Reply, Told};
+use rlaunch_core::wire::frozen::client::{FromAgent, NO_RANK, Reply};
 use std::time::Duration;
 
 /// A program of a world that is to be started.
@@ -87,10 +87,10 @@ fn carry_out<T>(words: &[u8], take: impl FnOnce(Reply<'_>) -> Option<T>) -> Resu
     let path = path_from_env()?.ok_or(Error::NoJob)?;
     let rank = variable("RLAUNCH_RANK")?.unwrap_or(NO_RANK);
     let frame = Connection::open(&path, rank)?.order(words)?;
-    match Told::parse(&frame) {
-        Ok(Told::Answer(_, Reply::Refused(refused))) => Err(refused.into()),
-        Ok(Told::Answer(_, reply)) => take(reply).ok_or(Error::Malformed),
-        Ok(Told::Bye(_)) | Err(_) => Err(Error::Malformed),
+    match FromAgent::parse(&frame) {
+        Ok(FromAgent::Answer(_, Reply::Refused(refused))) => Err(refused.into()),
+        Ok(FromAgent::Answer(_, reply)) => take(reply).ok_or(Error::Malformed),
+        Ok(FromAgent::Bye(_)) | Err(_) => Err(Error::Malformed),
     }
 }
 

@@ -8,7 +8,7 @@ use rlaunch_core::id::Rank;
 use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::store::{Ask, Expected, Revision};
 use rlaunch_core::time::Span;
-use rlaunch_core::wire::frozen::client::{NO_RANK, Reply, Space, Told, Words};
+use rlaunch_core::wire::frozen::client::{FromAgent, NO_RANK, Reply, Space, Words};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -332,7 +332,7 @@ impl Store {
         if !connection.is_ended() {
             idle.put_back(connection);
         }
-        let Ok(Told::Answer(_, reply)) = Told::parse(&frame) else { return Err(Error::Malformed) };
+        let Ok(FromAgent::Answer(_, reply)) = FromAgent::parse(&frame) else { return Err(Error::Malformed) };
         read(reply, take)
     }
 }

@@ -177,7 +177,7 @@ fn structures_are_as_the_header_says() {
             .iter()
             .map(|member| member.trim_start_matches("pub(super) ").trim())
             .map(|member| member.split_once("; ").map_or_else(|| member.to_owned(), |(array, _)| format!("{array}]")))
-            .map(|member| member.replace("Option<Tell>", "a function"))
+            .map(|member| member.replace("Option<Abort>", "a function"))
             .collect();
         assert_eq!(said, done, "{name}");
         seen += 1;

@@ -98,7 +98,7 @@ pub struct Travel {
 impl Travel {
     /// A program as its ranks on a host run it whose login has this environment.
     #[must_use]
-    pub fn settle(&self, base: AppBase, login: &OsStrings) -> AppBase {
+    pub fn resolve(&self, base: AppBase, login: &OsStrings) -> AppBase {
         let wdir = self.wdir(base.wdir);
         let env = env::abroad(&base.env, &base.pinned, login, wdir.as_deref());
         AppBase { env, wdir, ..base }
@@ -121,7 +121,7 @@ mod tests {
     use crate::spec::Role;
     use alloc::vec::Vec;
 
-    fn settled(wdir: Option<&str>, dir: &str) -> AppBase {
+    fn resolved(wdir: Option<&str>, dir: &str) -> AppBase {
         let base = AppBase {
             argv: ["./train"].iter().collect(),
             env: ["A=1", "PWD=/home/u", "TMPDIR=/scratch/1"].iter().collect(),
@@ -132,7 +132,7 @@ mod tests {
             filled: false,
         };
         let login = ["TMPDIR=/tmp/there", "PWD=/home/v", "B=2"].iter().collect();
-        Travel { dir: dir.into(), ..Travel::default() }.settle(base, &login)
+        Travel { dir: dir.into(), ..Travel::default() }.resolve(base, &login)
     }
 
     #[test]
@@ -144,14 +144,14 @@ mod tests {
             (Some("/scratch"), "/data/a", "/scratch"),
             (Some("run"), "", "run"),
         ] {
-            assert_eq!(settled(wdir, dir).wdir, Some(expected.into()), "{wdir:?} from {dir:?}");
+            assert_eq!(resolved(wdir, dir).wdir, Some(expected.into()), "{wdir:?} from {dir:?}");
         }
-        assert_eq!(settled(None, "").wdir, None, "a directory that nobody could name");
+        assert_eq!(resolved(None, "").wdir, None, "a directory that nobody could name");
     }
 
     #[test]
     fn the_environment_is_the_callers_but_for_what_the_host_knows_better() {
-        let env: Vec<Vec<u8>> = settled(None, "/data/a").env.iter().map(<[u8]>::to_vec).collect();
+        let env: Vec<Vec<u8>> = resolved(None, "/data/a").env.iter().map(<[u8]>::to_vec).collect();
         assert_eq!(env, [&b"A=1"[..], b"TMPDIR=/tmp/there", b"PWD=/data/a"]);
     }
 

@@ -476,8 +476,8 @@ mod tests {
             let mut finder = Finder::default();
             let found = finder.find(own, &inodes);
             let found: Vec<Found> = found.into_iter().map(Option::unwrap).collect();
-            let is_theirs = found.iter().map(|found| found.process.pid.unsigned_abs()).eq(pids.iter().copied());
-            is_theirs.then_some((finder, found))
+            let is_found_there = found.iter().map(|found| found.process.pid.unsigned_abs()).eq(pids.iter().copied());
+            is_found_there.then_some((finder, found))
         };
         let (mut finder, found) = core::iter::repeat_with(look).find_map(|seen| seen).unwrap();
         let mut holders = Holders::default();

@@ -150,7 +150,7 @@ fn may_have_masked_proc() -> bool {
     std::fs::metadata("/proc/self/ns/user").is_ok_and(|found| found.ino() != FIRST_USER_NAMESPACE)
 }
 
-/// Mounts /proc in the first child of a PID namespace, before the tier is settled. The child is gone afterwards. False: there can be no child,
+/// Mounts /proc in the first child of a PID namespace, before the tier is chosen. The child is gone afterwards. False: there can be no child,
 /// because init is gone. The first rank shows that.
 fn mount_in_child() -> io::Result<bool> {
     extern "C" fn mount(errno: *mut libc::c_void) -> i32 {

@@ -235,7 +235,7 @@ impl Bootstrap {
     pub(crate) fn cancel(&mut self, now: Mono, node: NodeId) {
         self.fanout.done(node);
         self.with_shared(|shared, common| shared.cancel(now, node, common));
-        self.tell(now, node, DialEvent::Cancel);
+        self.dial(now, node, DialEvent::Cancel);
     }
 
     /// When `poll` wants to be called next, at the latest.
@@ -348,7 +348,7 @@ impl Bootstrap {
     fn start_some(&mut self, now: Mono) {
         while let Some(turn) = self.fanout.pop() {
             match turn {
-                Turn::Start(node) => self.tell(now, node, DialEvent::Start),
+                Turn::Start(node) => self.dial(now, node, DialEvent::Start),
                 Turn::Ask(node) => self.ask(now, node),
             }
         }
@@ -361,16 +361,16 @@ impl Bootstrap {
         }) {
             Some(Ok(asking)) => self.asking.push(asking),
             // The ssh that is started will report the error.
-            Some(Err(_)) | None => self.fanout.told(node, Way::Direct),
+            Some(Err(_)) | None => self.fanout.on_way(node, Way::Direct),
         }
     }
 
-    fn told(&mut self, now: Mono, node: NodeId) {
+    fn on_way(&mut self, now: Mono, node: NodeId) {
         let Some(at) = self.asking.iter().position(|asking| asking.node() == node) else { return };
         // Without an answer no host has to wait: ssh itself will report the error.
         let way = Way::parse(&self.asking.swap_remove(at).answer(&self.set));
         tracing::debug!(%node, ?way, "the way there, and to hosts of like names");
-        self.fanout.told(node, way);
+        self.fanout.on_way(node, way);
         self.start_some(now);
     }
 
@@ -405,7 +405,7 @@ impl Bootstrap {
 
     fn serve(&mut self, now: Mono, node: NodeId, part: Part) {
         match part {
-            Part::Route => return self.told(now, node),
+            Part::Route => return self.on_way(now, node),
             Part::Config => return self.take_config(),
             Part::Out | Part::Err | Part::Writable | Part::End | Part::Arrived => {}
         }
@@ -427,7 +427,7 @@ impl Bootstrap {
                     ssh.pass_on(end);
                     ssh.forget(&self.set);
                 }
-                self.tell(now, node, DialEvent::Ended(end));
+                self.dial(now, node, DialEvent::Ended(end));
             }
         }
     }
@@ -440,7 +440,7 @@ impl Bootstrap {
             return;
         }
         if part == Part::Out {
-            return self.tell(now, node, DialEvent::Out(bytes));
+            return self.dial(now, node, DialEvent::Out(bytes));
         }
         if !host.up && self.setting.carrier.may_prompt() {
             // "Permission denied, please try again": belongs to what is being asked on the terminal.
@@ -449,10 +449,10 @@ impl Bootstrap {
         if host.up {
             self.events.push_back(BootstrapEvent::Said { node, bytes: bytes.clone() });
         }
-        self.tell(now, node, DialEvent::Err(bytes));
+        self.dial(now, node, DialEvent::Err(bytes));
     }
 
-    fn tell(&mut self, now: Mono, node: NodeId, event: DialEvent) {
+    fn dial(&mut self, now: Mono, node: NodeId, event: DialEvent) {
         if let Some(host) = self.hosts.get_mut(&node) {
             host.dial.handle(now, event);
         }

@@ -246,7 +246,7 @@ impl Desk {
         seal.confirm(confirmation).map_err(|_| Refusal::WrongKey)?;
         let node = self.admission.admit(caller)?;
         if let Some(Pending { socket, .. }) = self.take(caller) {
-            self.tell(Visit::Arrived(Box::new(Arrival { node, facts, socket, seal })));
+            self.send(Visit::Arrived(Box::new(Arrival { node, facts, socket, seal })));
         }
         Ok(())
     }
@@ -277,11 +277,11 @@ impl Desk {
         let Refused { address, why, is_reported } = refused;
         tracing::debug!(%address, ?why, "refused a connection to the port for agents");
         if is_reported {
-            self.tell(Visit::Refused(address, why));
+            self.send(Visit::Refused(address, why));
         }
     }
 
-    fn tell(&self, visit: Visit) {
+    fn send(&self, visit: Visit) {
         if self.outbox.send(visit).is_ok() {
             self.bell.ring();
         }

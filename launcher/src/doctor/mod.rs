@@ -173,7 +173,7 @@ impl<'a> Rounds<'a> {
                 note(&mut findings, &bootstrap, event);
             }
             let goodbye = part(&mut bootstrap, &mut findings);
-            if findings.values().all(Finding::is_settled) && !bootstrap.is_busy() {
+            if findings.values().all(Finding::is_final) && !bootstrap.is_busy() {
                 return Poll::Ready(None);
             }
             wait(&mut alarm, cx, earliest(bootstrap.deadline(), goodbye));
@@ -203,7 +203,7 @@ impl<'a> Rounds<'a> {
 }
 
 impl Finding {
-    const fn is_settled(&self) -> bool {
+    const fn is_final(&self) -> bool {
         !matches!(self, Self::Open | Self::Up { .. })
     }
 }

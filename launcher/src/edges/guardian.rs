@@ -41,7 +41,7 @@ impl Guardian {
                     }
                     continue;
                 }
-                Ok(Ok(Word::Record(record))) => told(&record),
+                Ok(Ok(Word::Record(record))) => end_of(&record),
                 Ok(Ok(Word::End) | Err(_)) => GuardianEnd::Silent,
             };
             self.state = State::Ended;
@@ -76,7 +76,7 @@ impl Guardian {
     }
 }
 
-fn told(record: &Record) -> GuardianEnd {
+fn end_of(record: &Record) -> GuardianEnd {
     let leftover = |named: &Named| Leftover::padded(named.pid.cast_unsigned(), &named.comm, &named.wchan);
     GuardianEnd::Record { left: record.left, named: record.named.iter().map(leftover).collect() }
 }

@@ -27,7 +27,7 @@ pub(super) struct Log {
     sink: Sink,
     /// Records left out since the last that was taken.
     lost: u64,
-    told: bool,
+    reported: bool,
 }
 
 impl Log {
@@ -37,7 +37,7 @@ impl Log {
     }
 
     fn to(target: OwnedFd, bell: &Doorbell) -> Self {
-        Self { sink: Sink::new("events", target, Ledger::new(bell.clone(), 0)), lost: 0, told: false }
+        Self { sink: Sink::new("events", target, Ledger::new(bell.clone(), 0)), lost: 0, reported: false }
     }
 
     /// Takes a record, or leaves it out. Nothing is left out where nothing waits, however long it is; and never the last.
@@ -72,7 +72,7 @@ impl Log {
     /// errno, once, if it cannot be written. A reader that left has what it wanted.
     fn failure(&mut self) -> Option<i32> {
         let errno = self.sink.failed()?;
-        (!std::mem::replace(&mut self.told, true) && errno != EPIPE).then_some(errno)
+        (!std::mem::replace(&mut self.reported, true) && errno != EPIPE).then_some(errno)
     }
 }
 

@@ -204,9 +204,9 @@ impl Edges {
         self.poll_bell(cx);
         ready.into_iter().for_each(|node| self.poll_recv(node));
         self.poll_keepers(cx);
-        self.settle_progress();
+        self.show_progress();
         self.poll_input(cx);
-        self.settle_output();
+        self.advance_output();
         self.store.poll(&mut self.nodes);
         self.nodes.finish();
         if self.store.has_more(&mut self.nodes) {
@@ -272,7 +272,7 @@ impl Edges {
         self.events.extend(out.events);
         if !out.lines.is_empty() {
             self.say(out.lines);
-            self.settle_output();
+            self.advance_output();
         }
         if let Some((_, until)) = self.finish.as_mut().filter(|_| waited && self.parts.is_over()) {
             *until = now() + self.output.patience();
@@ -341,8 +341,12 @@ impl Edges {
 
     fn message(&mut self, node: NodeId, msg: ToRoot) {
         let msg = match msg {
-            ToRoot::Whose(question) => return peer_directory::ask(&mut self.nodes, &self.directory, node, question),
-            ToRoot::Theirs(answer) => return peer_directory::answer(&mut self.nodes, &self.directory, node, answer),
+            ToRoot::FindOwners(question) => {
+                return peer_directory::ask(&mut self.nodes, &self.directory, node, question);
+            }
+            ToRoot::OwnersFound(answer) => {
+                return peer_directory::answer(&mut self.nodes, &self.directory, node, answer);
+            }
             ToRoot::Input(news) => return self.input.hear(node, news),
             msg => msg,
         };
@@ -375,7 +379,7 @@ impl Edges {
     }
 
     /// Shows how far the launch is.
-    fn settle_progress(&mut self) {
+    fn show_progress(&mut self) {
         let stages = self.nodes.take_stages();
         let Some(progress) = &mut self.progress else { return };
         stages.into_iter().for_each(|(node, stage)| progress.stage(node, stage));
@@ -393,8 +397,8 @@ impl Edges {
     }
 
     /// Writes what has come, takes in what the writers have done, and grants credit for it.
-    fn settle_output(&mut self) {
-        for (node, up_to) in self.output.settle(&mut self.events) {
+    fn advance_output(&mut self) {
+        for (node, up_to) in self.output.advance(&mut self.events) {
             let granted = self.nodes.grant(node, up_to);
             self.unless(granted, node);
         }

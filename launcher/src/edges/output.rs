@@ -107,7 +107,7 @@ struct Side {
     fd: i32,
     sink: Sink,
     turn: Turn<Piece>,
-    told: bool,
+    reported: bool,
 }
 
 /// Bytes of a rank of this node; the cost is the frame's.
@@ -135,7 +135,7 @@ impl Output {
             fd: target.raw(),
             sink: Sink::new(name, target, ledger.clone()),
             turn: Turn::new(),
-            told: false,
+            reported: false,
         };
         let mut sides = vec![side(Std::Out, "out", Target::Shared(1)), side(Std::Err, "err", Target::Shared(2))];
         let own = if is_one_place() { 0 } else { 1 };
@@ -174,7 +174,7 @@ impl Output {
     pub(super) fn first_grants(&mut self) -> Vec<u64> {
         let first: Vec<u64> = self.grants.iter_mut().map(|grants| grants.first().unwrap_or(0)).collect();
         for node in (0..).map(NodeId::new).take(first.len()) {
-            let _nothing_was_written = self.settle_credit(node);
+            let _nothing_was_written = self.grant_credit(node);
         }
         first
     }
@@ -186,7 +186,7 @@ impl Output {
         *grants = Grants::new(window::size(nodes), 0);
         let first = grants.first().unwrap_or(0);
         let _of_the_past = self.ledger.take(node);
-        let _nothing_was_written = self.settle_credit(node);
+        let _nothing_was_written = self.grant_credit(node);
         first
     }
 
@@ -302,11 +302,11 @@ impl Output {
     }
 
     /// Writes what has come, and takes in what the writers have done. Returns grants of credit that are due.
-    pub(super) fn settle(&mut self, events: &mut VecDeque<JobEvent>) -> Vec<(NodeId, u64)> {
+    pub(super) fn advance(&mut self, events: &mut VecDeque<JobEvent>) -> Vec<(NodeId, u64)> {
         for side in &mut self.sides {
-            side.settle(self.label.as_ref().map(|label| (label, &*self.placement)), &self.ledger);
-            if let Some(errno) = side.sink.failed().filter(|_| !side.told) {
-                side.told = true;
+            side.write_due(self.label.as_ref().map(|label| (label, &*self.placement)), &self.ledger);
+            if let Some(errno) = side.sink.failed().filter(|_| !side.reported) {
+                side.reported = true;
                 events.push_back(match errno {
                     EPIPE => JobEvent::ReaderClosed(side.std),
                     EIO if rlaunch_sys::tty::has_hung_up(side.fd) => JobEvent::HungUp(side.std),
@@ -323,10 +323,10 @@ impl Output {
             events.push_back(JobEvent::OutputDrained { lost, broken });
         }
         let due = self.ledger.take_due();
-        due.into_iter().filter_map(|node| Some((node, self.settle_credit(node)?))).collect()
+        due.into_iter().filter_map(|node| Some((node, self.grant_credit(node)?))).collect()
     }
 
-    fn settle_credit(&mut self, node: NodeId) -> Option<u64> {
+    fn grant_credit(&mut self, node: NodeId) -> Option<u64> {
         let grants = self.grants.get_mut(node.index())?;
         let mut grant = None;
         loop {
@@ -355,7 +355,7 @@ impl Side {
     }
 
     /// Writes all that has come and whose turn it is.
-    fn settle(&mut self, label: Option<(&Prefix, &Placement)>, ledger: &Ledger) {
+    fn write_due(&mut self, label: Option<(&Prefix, &Placement)>, ledger: &Ledger) {
         loop {
             self.sink.flush();
             // A thread is asked for its pace only where a stream waits for it.

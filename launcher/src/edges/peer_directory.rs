@@ -33,7 +33,7 @@ impl Directory {
             let is_ours = self.hosts.contains_key(&comer.from.address);
             Verdict { comer: *comer, member: is_ours.then(|| comer.from.address.number()), foreign: !is_ours }
         };
-        tell(nodes, question.asker, question.comers.iter().map(verdict));
+        send_verdicts(nodes, question.asker, question.comers.iter().map(verdict));
     }
 
     /// Each host is asked about those that come from it. A connection from an address that no host has is answered at once: it is not of
@@ -43,13 +43,13 @@ impl Directory {
             match host {
                 Some(host) => {
                     for comers in Capped::chunks(comers) {
-                        let question = ToNode::Whose(Question { comers, ..question });
+                        let question = ToNode::FindOwners(Question { comers, ..question });
                         send(nodes, host, &question);
                     }
                 }
                 None => {
                     let nobody = |comer| Verdict { comer, member: None, foreign: true };
-                    tell(nodes, question.asker, comers.into_iter().map(nobody));
+                    send_verdicts(nodes, question.asker, comers.into_iter().map(nobody));
                 }
             }
         }
@@ -84,9 +84,9 @@ pub(super) fn ask(nodes: &mut Nodes, directory: &Directory, asker: NodeId, quest
     }
 }
 
-fn tell(nodes: &mut Nodes, asker: NodeId, verdicts: impl Iterator<Item = Verdict>) {
+fn send_verdicts(nodes: &mut Nodes, asker: NodeId, verdicts: impl Iterator<Item = Verdict>) {
     for verdicts in Capped::chunks(verdicts) {
-        send(nodes, asker, &ToNode::Theirs(Answer { asker, verdicts }));
+        send(nodes, asker, &ToNode::OwnersFound(Answer { asker, verdicts }));
     }
 }
 
@@ -94,7 +94,7 @@ fn tell(nodes: &mut Nodes, asker: NodeId, verdicts: impl Iterator<Item = Verdict
 pub(super) fn answer(nodes: &mut Nodes, directory: &Directory, node: NodeId, answer: Answer) {
     let own = answer.verdicts.into_vec().into_iter().filter(|verdict| directory.is_of(node, verdict));
     for verdicts in Capped::chunks(own) {
-        send(nodes, answer.asker, &ToNode::Theirs(Answer { asker: answer.asker, verdicts }));
+        send(nodes, answer.asker, &ToNode::OwnersFound(Answer { asker: answer.asker, verdicts }));
     }
 }
 

@@ -308,7 +308,7 @@ impl Sink {
         state.waiting += self.collected.bytes;
         state.queue.extend(self.collected.take());
         state.abandoned = true;
-        state.tell_in_hand(&self.shared.ledger);
+        state.count_in_hand(&self.shared.ledger);
         state.drop_queue(&self.shared.ledger);
     }
 
@@ -328,7 +328,7 @@ impl Shared {
         let mut state = self.lock();
         state.failed = Some(errno);
         state.lost += std::mem::take(&mut state.in_hand);
-        state.tell_in_hand(&self.ledger);
+        state.count_in_hand(&self.ledger);
         state.drop_queue(&self.ledger);
         state.waiting = 0;
     }
@@ -345,7 +345,7 @@ impl State {
     }
 
     /// Counts the bytes that are being written as done.
-    fn tell_in_hand(&mut self, ledger: &Ledger) {
+    fn count_in_hand(&mut self, ledger: &Ledger) {
         self.in_hand_cost.iter().for_each(|(node, cost)| ledger.add(node, cost));
         self.in_hand_cost.clear();
     }

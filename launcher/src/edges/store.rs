@@ -126,7 +126,7 @@ impl Store {
             Ok((number, passage)) => match self.shared.get_mut(&number) {
                 None => tracing::debug!(%from, number, "something of a store is late"),
                 Some(home) => match passage {
-                    Passage::Up(Space::Generation, _) if home.is_lost => self.tell(number, from, Down::Closed),
+                    Passage::Up(Space::Generation, _) if home.is_lost => self.send_down(number, from, Down::Closed),
                     Passage::Up(Space::Generation, up) => {
                         home.hosts.insert(from);
                         let to = home.node;
@@ -140,7 +140,7 @@ impl Store {
             },
             Err(_) => tracing::debug!(%from, "something of a store makes no sense"),
         }
-        self.settle();
+        self.send_actions();
     }
 
     /// A rank has ended: programs of the job can ask how. Most never do.
@@ -153,7 +153,7 @@ impl Store {
         match value {
             value if self.is_used => {
                 self.job.put(now(), &key, value.as_deref());
-                self.settle();
+                self.send_actions();
             }
             Some(value) => drop(self.unpublished.insert(key, value)),
             None => drop(self.unpublished.remove(&key)),
@@ -198,10 +198,10 @@ impl Store {
             }
         }
         told.into_iter().for_each(|(to, of, bytes)| self.push(to, of, bytes));
-        self.settle();
+        self.send_actions();
     }
 
-    fn tell(&mut self, number: u32, node: NodeId, down: Down<'_>) {
+    fn send_down(&mut self, number: u32, node: NodeId, down: Down<'_>) {
         self.push(node, node, stamped(number, Passage::Down(Space::Generation, down)));
     }
 
@@ -209,9 +209,9 @@ impl Store {
         self.out.entry(to).or_default().push(of, bytes);
     }
 
-    fn settle(&mut self) {
-        while let Some((node, tell)) = self.job.poll_action() {
-            self.push(node, node, stamped(0, Passage::Down(Space::Job, tell.down())));
+    fn send_actions(&mut self) {
+        while let Some((node, message)) = self.job.poll_action() {
+            self.push(node, node, stamped(0, Passage::Down(Space::Job, message.down())));
         }
     }
 
@@ -219,7 +219,7 @@ impl Store {
     pub(super) fn poll(&mut self, nodes: &mut Nodes) {
         if self.job.poll_timeout().is_some_and(|at| at <= now()) {
             self.job.handle_timeout(now());
-            self.settle();
+            self.send_actions();
         }
         self.out.retain(|node, waiting| {
             let Some(link) = nodes.live(*node) else { return false };

@@ -37,7 +37,7 @@ impl Caller {
     }
 
     /// Reports once that the pool is up, or that the job has its hosts, or why it waits for them. Returns whether that was read.
-    pub(crate) fn tell(&mut self, text: &str, is_well: bool) -> bool {
+    pub(crate) fn report(&mut self, text: &str, is_well: bool) -> bool {
         let end = if is_well { '\0' } else { '\u{1}' };
         self.0.take().is_none_or(|news| fd::write(news.as_raw_fd(), format!("{text}{end}").as_bytes()).is_ok())
     }

@@ -39,18 +39,18 @@ pub(super) fn run(name: &str, plan: &PoolUp, (hosts, sizes): (Vec<Entry>, Vec<u3
     match serve((name, plan), (hosts, sizes), origin, &mut caller) {
         Ok(code) => code,
         Err(why) => {
-            tell(&mut caller, &format!("error: {why}\n"), false);
+            report_to(&mut caller, &format!("error: {why}\n"), false);
             exit::LAUNCH
         }
     }
 }
 
 /// Reports the outcome to the user: by the process that was called, or here. Returns whether it was read.
-fn tell(caller: &mut Caller, text: &str, is_up: bool) -> bool {
+fn report_to(caller: &mut Caller, text: &str, is_up: bool) -> bool {
     if !caller.is_elsewhere() {
         say(text);
     }
-    caller.tell(text, is_up)
+    caller.report(text, is_up)
 }
 
 /// The caller's process: prints what the other one reports, until that is up or has failed.
@@ -111,7 +111,7 @@ fn serve(
     let text = report(name, (count, server.slice_count()), &lost, &directory);
     let is_up = count > 0;
     // Without a reader the user has left, and knows nothing of the pool.
-    if !tell(caller, &text, is_up) || !is_up {
+    if !report_to(caller, &text, is_up) || !is_up {
         server.end(true);
     }
     server.run(false);

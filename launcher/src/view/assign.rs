@@ -10,7 +10,7 @@ const FEW: usize = 64;
 
 /// The fate of the ranks.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct RankFates {
     /// The whole policy.
     pub(crate) policy: Policy,
     /// The host of each initial rank, where hosts are known.
@@ -33,22 +33,22 @@ pub(crate) struct Round {
 }
 
 /// A line for each round, then one for each rank.
-pub(crate) fn text(told: &Told, all: bool) -> String {
-    let mut text = format!("{}\n\n{}", told.policy, columns(&rounds(told)));
-    if let Some(note) = &told.note {
+pub(crate) fn text(fates: &RankFates, all: bool) -> String {
+    let mut text = format!("{}\n\n{}", fates.policy, columns(&rounds(fates)));
+    if let Some(note) = &fates.note {
         text.push_str(&format!("note: {note}\n"));
     }
-    if told.rounds.last().is_some_and(|round| round.size == 0) {
+    if fates.rounds.last().is_some_and(|round| round.size == 0) {
         text.push_str("note: no rank is left; a job ends here\n");
     }
-    let members = told.hosts.len();
+    let members = fates.hosts.len();
     if members > FEW && !all {
         text.push_str(&format!("{} have a line each with --all-ranks\n", phrases::count(members as u64, "rank")));
         return text;
     }
     text.push('\n');
-    text.push_str(&columns(&ranks(told)));
-    if told.rounds.iter().flat_map(|round| &round.members).any(|member| member.rank != member.active_rank) {
+    text.push_str(&columns(&ranks(fates)));
+    if fates.rounds.iter().flat_map(|round| &round.members).any(|member| member.rank != member.active_rank) {
         text.push_str(
             "\nIn brackets: the number among all healthy ranks, where it is not RANK. --lose means that one.\n",
         );
@@ -57,7 +57,7 @@ pub(crate) fn text(told: &Told, all: bool) -> String {
 }
 
 /// A line.
-pub(crate) fn json(told: &Told) -> String {
+pub(crate) fn json(fates: &RankFates) -> String {
     let numbers = |ranks: &[Rank]| ranks.iter().map(|rank| rank.get()).collect::<Vec<_>>();
     let of = |round: &Round, number: fn(&WorldMember) -> Option<Rank>| {
         round.members.iter().map(|member| number(member).map(Rank::get)).collect::<Vec<_>>()
@@ -73,36 +73,36 @@ pub(crate) fn json(told: &Told) -> String {
             "active_rank": of(round, |member| member.active_rank),
         })
     };
-    let rounds: Vec<_> = told.rounds.iter().map(one).collect();
-    format!("{}\n", json!({ "policy": told.policy.to_string(), "rounds": rounds, "note": told.note }))
+    let rounds: Vec<_> = fates.rounds.iter().map(one).collect();
+    format!("{}\n", json!({ "policy": fates.policy.to_string(), "rounds": rounds, "note": fates.note }))
 }
 
-fn rounds(told: &Told) -> Vec<Vec<String>> {
+fn rounds(fates: &RankFates) -> Vec<Vec<String>> {
     let titles = ["round", "lost", "back", "discarded", "healthy", "active", "reserve"];
     let line = |(at, round): (usize, &Round)| {
         let who = [&round.lost, &round.joined, &round.discarded].map(|ranks| phrases::some(ranks));
         let counts = [round.size, round.active, round.size.saturating_sub(round.active)].map(|count| count.to_string());
         [at.to_string()].into_iter().chain(who).chain(counts).collect()
     };
-    let lines = told.rounds.iter().enumerate().map(line);
+    let lines = fates.rounds.iter().enumerate().map(line);
     [titles.map(str::to_owned).to_vec()].into_iter().chain(lines).collect()
 }
 
-fn ranks(told: &Told) -> Vec<Vec<String>> {
-    let hosts = told.hosts.iter().any(Option::is_some);
-    let titles = (0..told.rounds.len()).map(|at| format!("round {at}"));
+fn ranks(fates: &RankFates) -> Vec<Vec<String>> {
+    let hosts = fates.hosts.iter().any(Option::is_some);
+    let titles = (0..fates.rounds.len()).map(|at| format!("round {at}"));
     let titles = ["initial rank".to_owned()].into_iter().chain(hosts.then(|| "host".to_owned())).chain(titles);
     let line = |(initial, host): (usize, &Option<String>)| {
         let host = hosts.then(|| host.clone().unwrap_or_else(|| "?".into()));
-        let cells = (0..told.rounds.len()).map(|at| cell(told, at, initial));
+        let cells = (0..fates.rounds.len()).map(|at| cell(fates, at, initial));
         [initial.to_string()].into_iter().chain(host).chain(cells).collect()
     };
-    [titles.collect()].into_iter().chain(told.hosts.iter().enumerate().map(line)).collect()
+    [titles.collect()].into_iter().chain(fates.hosts.iter().enumerate().map(line)).collect()
 }
 
 /// A rank in a round.
-fn cell(told: &Told, at: usize, initial: usize) -> String {
-    let Some(round) = told.rounds.get(at) else { return String::new() };
+fn cell(fates: &RankFates, at: usize, initial: usize) -> String {
+    let Some(round) = fates.rounds.get(at) else { return String::new() };
     let is = |ranks: &[Rank]| ranks.binary_search_by_key(&initial, |rank| rank.index()).is_ok();
     let Some(member) = round.members.get(initial) else { return "-".into() };
     let number = |rank: Option<Rank>| rank.map_or_else(|| "?".into(), |rank| rank.to_string());

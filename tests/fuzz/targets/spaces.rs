@@ -10,7 +10,7 @@ use rlaunch_core::store::{Seq, Ticket};
 use rlaunch_core::time::{Mono, Span};
 use rlaunch_core::wire::frozen::client::client_round::{Heard as Round, Said};
 use rlaunch_core::wire::frozen::client::order::Order;
-use rlaunch_core::wire::frozen::client::{Asked, HELLO, Heard, Reply, Told, Words, frame_len, parse_hello};
+use rlaunch_core::wire::frozen::client::{Asked, HELLO, Heard, Reply, FromAgent, Words, frame_len, parse_hello};
 use rlaunch_core::wire::frozen::pool::{PoolReply, PoolRequest};
 use rlaunch_core::wire::store::{Down, stamped, unstamped};
 use std::collections::BTreeSet;
@@ -52,7 +52,7 @@ fn any(data: &[u8]) {
     if let Ok(reply) = PoolReply::parse(data) {
         assert_eq!(PoolReply::parse(&reply.to_frame()), Ok(reply));
     }
-    let _read = (Reply::parse(data), Told::parse(data), frame_len(data));
+    let _read = (Reply::parse(data), FromAgent::parse(data), frame_len(data));
     if let Some(first) = data.first_chunk::<HELLO>() {
         let _hello = parse_hello(first);
     }
@@ -89,17 +89,17 @@ fn several(mut data: &[u8]) {
             }
         }
         now = now + Span::from_millis(u64::from(who >> 5 & 3));
-        settle(&mut relays, &mut home, &mut open, now);
+        exchange(&mut relays, &mut home, &mut open, now);
     }
     // Its host is lost.
     relays.iter_mut().for_each(|relay| relay.receive(Down::Closed));
-    settle(&mut relays, &mut home, &mut open, now);
+    exchange(&mut relays, &mut home, &mut open, now);
     // Of those who have come to a fence a home may not have heard, for a second at most.
-    settle(&mut relays, &mut home, &mut open, now + Span::from_secs(1));
+    exchange(&mut relays, &mut home, &mut open, now + Span::from_secs(1));
     assert!(open.is_empty(), "nobody waits for ever: {open:?}");
 }
 
-fn settle(relays: &mut [Cache], home: &mut Owner, open: &mut BTreeSet<(usize, Ticket)>, now: Mono) {
+fn exchange(relays: &mut [Cache], home: &mut Owner, open: &mut BTreeSet<(usize, Ticket)>, now: Mono) {
     home.handle_timeout(now);
     relays.iter_mut().for_each(|relay| relay.handle_timeout(now));
     let mut moved = true;

@@ -204,12 +204,12 @@ impl Oracle {
             ToRoot::Warned(_)
             | ToRoot::Draining
             | ToRoot::Cleared { .. }
-            | ToRoot::Whose(_)
+            | ToRoot::FindOwners(_)
             | ToRoot::Input(_)
             | ToRoot::Probed { .. }
             | ToRoot::News(_)
             | ToRoot::FileLost { .. }
-            | ToRoot::Theirs(_)
+            | ToRoot::OwnersFound(_)
             | ToRoot::Round(_)
             | ToRoot::Hello(_)
             | ToRoot::Ready

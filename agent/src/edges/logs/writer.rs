@@ -97,7 +97,7 @@ impl Port {
         let (_no_thread, answers) = sync_channel(0);
         let bell = Doorbell::new()?;
         let outbox = Outbox::Kept(Vec::new());
-        let mut writer = Writer { open, files: BTreeMap::new(), told: false, outbox, bell: bell.clone() };
+        let mut writer = Writer { open, files: BTreeMap::new(), reported: false, outbox, bell: bell.clone() };
         let perform = move |request| {
             let _always_taken = writer.perform(request);
             writer.bell.ring();
@@ -118,7 +118,7 @@ impl Port {
         let theirs = bell.clone();
         rlaunch_sys::thread::permanent("file", move || {
             let outbox = Outbox::Waits(outbox);
-            Writer { open, files: BTreeMap::new(), told: false, outbox, bell: theirs }.run(&inbox);
+            Writer { open, files: BTreeMap::new(), reported: false, outbox, bell: theirs }.run(&inbox);
         })?;
         Ok(Self { way: Way::Thread(requests), answers, kept: Vec::new(), bell })
     }
@@ -166,7 +166,7 @@ struct Opened<W> {
 struct Writer<O, W> {
     open: O,
     files: BTreeMap<StreamId, Opened<W>>,
-    told: bool,
+    reported: bool,
     outbox: Outbox,
     bell: Doorbell,
 }
@@ -247,7 +247,7 @@ impl<W: Write, O: FnMut(&[u8]) -> io::Result<W>> Writer<O, W> {
     /// Says what went wrong, once.
     fn failed(&mut self, error: &io::Error, path: &[u8]) -> bool {
         tracing::debug!(%error, "a log file cannot be written");
-        if std::mem::replace(&mut self.told, true) {
+        if std::mem::replace(&mut self.reported, true) {
             return true;
         }
         self.answer(Answer::Failed { errno: error.raw_os_error().unwrap_or(0), path: path.to_vec() })

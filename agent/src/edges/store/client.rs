@@ -223,7 +223,7 @@ impl Client {
     }
 
     /// Writes what is taken, and waits for what comes next: room, or something to read, unless that has to wait.
-    pub(super) fn settle(&mut self, set: &ReadySet, hold: bool) -> io::Result<()> {
+    pub(super) fn flush(&mut self, set: &ReadySet, hold: bool) -> io::Result<()> {
         let sent = client_socket::send(&self.socket, &self.unsent)?;
         if sent > 0 {
             self.unsent.drain(..sent);
@@ -325,7 +325,7 @@ mod tests {
         /// Whether an ask is begun.
         fn begins(&mut self, hold: bool) -> bool {
             let began = matches!(self.client.frame(), Ok(Some(_)));
-            self.client.settle(&self.set, hold).unwrap();
+            self.client.flush(&self.set, hold).unwrap();
             began
         }
 
@@ -388,7 +388,7 @@ mod tests {
         let (mut taken, mut room) = (0, vec![0; 64 << 10]);
         while taken < 8 << 20 {
             taken += all.far.read(&mut room).unwrap();
-            all.client.settle(&all.set, false).unwrap();
+            all.client.flush(&all.set, false).unwrap();
         }
         assert!(all.client.has_more(), "nothing will wake us for what is here");
         assert!(all.begins(false));
@@ -410,7 +410,7 @@ mod tests {
         let mut taken = 0;
         while taken < answer.len() {
             taken += all.far.read(&mut [0; 64 << 10]).unwrap();
-            all.client.settle(&all.set, false).unwrap();
+            all.client.flush(&all.set, false).unwrap();
         }
         assert_eq!(all.ready(), [TOKEN]);
     }

@@ -212,7 +212,7 @@ impl Store {
     pub(super) fn begin(&mut self, here: bool, number: u32, ranks: Option<RankSet>) {
         self.namespaces.now = now();
         self.namespaces.first.cache.close();
-        self.settle();
+        self.exchange();
         let cache = Cache::new(ranks.unwrap_or_else(|| self.namespaces.ranks.clone()));
         self.namespaces.first = Shared { cache, number: Some(number), home: here.then(Owner::default) };
         // Others may have begun before us.
@@ -236,7 +236,7 @@ impl Store {
             shared.cache.close();
         }
         self.namespaces.first.cache.gone(of_mpi_in_first(world));
-        self.settle();
+        self.exchange();
         self.namespaces.others.remove(&world);
         self.namespaces.worlds.remove(&of_mpi(world));
     }
@@ -270,7 +270,7 @@ impl Store {
             Ok((number, Passage::Up(Space::Generation, up))) => self.namespaces.asked(number, node, up),
             Ok((_, Passage::Up(Space::Job, _))) | Err(_) => tracing::debug!("something of a store is not for us"),
         }
-        self.settle();
+        self.exchange();
     }
 
     /// Takes in what has come, as much as is fair to others.
@@ -291,7 +291,7 @@ impl Store {
                 token => self.turn(client_of(token), token & WRITABLE == 0),
             }
         }
-        self.settle();
+        self.exchange();
     }
 
     fn accept(&mut self) {
@@ -396,7 +396,7 @@ impl Store {
             if hold {
                 self.held.push(id);
             }
-            client.settle(&self.set, hold)?;
+            client.flush(&self.set, hold)?;
             client.charge(&mut self.buffers)?;
             // After it has taken its answers, its next request has its turn.
             if hold || !client.has_more() {
@@ -432,7 +432,7 @@ impl Store {
         if let Some(answer) = answer {
             self.namespaces.of_mpi.push((world, *seq, write_reply(&answer).into()));
         }
-        self.settle();
+        self.exchange();
     }
 
     /// Returns the answers for the machines of MPI.
@@ -454,7 +454,7 @@ impl Store {
         let ticket = Ticket { client: asker.client, seq: Seq(asker.seq) };
         self.namespaces.now = now();
         self.namespaces.answers.push_back((ticket, Bytes::copy_from_slice(reply)));
-        self.settle();
+        self.exchange();
     }
 
     /// Returns the clients that take part in rounds.
@@ -480,9 +480,9 @@ impl Store {
     }
 
     /// Exchanges the messages of all caches and the owner, until there are none.
-    fn settle(&mut self) {
+    fn exchange(&mut self) {
         loop {
-            self.namespaces.settle();
+            self.namespaces.exchange();
             if self.namespaces.answers.is_empty() {
                 return;
             }
@@ -522,7 +522,7 @@ impl Store {
         if self.retry.is_some_and(|at| at <= now) {
             self.reopen();
         }
-        self.settle();
+        self.exchange();
     }
 
     /// Whether more could be queued at once: the kernel took all that was, so nothing else wakes us.
@@ -663,7 +663,7 @@ impl Namespaces {
         Ok(None)
     }
 
-    fn settle(&mut self) {
+    fn exchange(&mut self) {
         loop {
             let mut has_moved = false;
             while let Some(action) = self.job.poll_action() {
@@ -674,10 +674,10 @@ impl Namespaces {
                 };
                 self.send(0, self.node, Passage::Up(Space::Job, up));
             }
-            has_moved |= self.settle_world(WorldId::new(0));
+            has_moved |= self.exchange_in_world(WorldId::new(0));
             // Most jobs have no other world.
             for world in self.others.keys().copied().collect::<Vec<_>>() {
-                has_moved |= self.settle_world(world);
+                has_moved |= self.exchange_in_world(world);
             }
             if !has_moved {
                 return;
@@ -686,7 +686,7 @@ impl Namespaces {
     }
 
     /// Exchanges the messages of a world's cache and its owner. Returns whether there were any.
-    fn settle_world(&mut self, world: WorldId) -> bool {
+    fn exchange_in_world(&mut self, world: WorldId) -> bool {
         let (now, node) = (self.now, self.node);
         let mut has_moved = false;
         // The round in which there is nothing ends it.

@@ -243,7 +243,7 @@ impl AcceptQueue {
     }
 
     /// Records the owner of a connection.
-    pub(in crate::edges) fn settled(&mut self, number: u64, peer: Option<Peer>) -> Option<PendingConnection> {
+    pub(in crate::edges) fn record_owner(&mut self, number: u64, peer: Option<Peer>) -> Option<PendingConnection> {
         let (socket, from, _) = self.waiting.remove(&number)?;
         self.has_room = true;
         let is_foreign = self.foreign.remove(&number);

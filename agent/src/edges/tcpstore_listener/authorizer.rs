@@ -88,7 +88,7 @@ pub(in crate::edges) struct Authorizer {
     open: Vec<Inquiry>,
     /// The subjects of the look that is under way.
     under_way: Vec<Inquiry>,
-    settled: Vec<(Asker, Option<Peer>)>,
+    known: Vec<(Asker, Option<Peer>)>,
     budget: Budget,
 }
 
@@ -154,7 +154,7 @@ impl Authorizer {
             user: host::user().0,
             open: Vec::new(),
             under_way: Vec::new(),
-            settled: Vec::new(),
+            known: Vec::new(),
             budget: Budget { credit: SAVED.nanos(), at: now, next: now },
         })
     }
@@ -203,17 +203,17 @@ impl Authorizer {
         if self.open.len() < MOST_WAITING {
             self.open.push(Inquiry { asker, sought, looks: 0 });
         } else {
-            self.settled.push((asker, None));
+            self.known.push((asker, None));
         }
     }
 
     /// Records the owner of a connection.
     pub(in crate::edges) fn notify(&mut self, asker: Asker, peer: Option<Peer>) {
-        self.settled.push((asker, peer));
+        self.known.push((asker, peer));
     }
 
     /// Says what is known now, and has the thread look for the rest, as far as it may.
-    pub(in crate::edges) fn settle(&mut self, owner: Owner, base: &mut Base) -> Vec<(Asker, Option<Peer>)> {
+    pub(in crate::edges) fn take_known(&mut self, owner: Owner, base: &mut Base) -> Vec<(Asker, Option<Peer>)> {
         let Base { socket_searches, watch, .. } = base;
         self.end_look(socket_searches.take(owner));
         if let Some(look) = self.begin_look(now()) {
@@ -221,7 +221,7 @@ impl Authorizer {
             // Without a thread the answer is there.
             self.end_look(socket_searches.take(owner));
         }
-        std::mem::take(&mut self.settled)
+        std::mem::take(&mut self.known)
     }
 
     /// When it may look again, if something is to be looked for.
@@ -246,10 +246,10 @@ impl Authorizer {
             match seen {
                 Seen::Holder(found) => {
                     self.holders.remember(found);
-                    self.settled.push((inquiry.asker, Some(peer(found.process))));
+                    self.known.push((inquiry.asker, Some(peer(found.process))));
                 }
                 Seen::NotFound if inquiry.looks < LOOKS => self.open.push(inquiry),
-                Seen::NotFound | Seen::Stranger => self.settled.push((inquiry.asker, None)),
+                Seen::NotFound | Seen::Stranger => self.known.push((inquiry.asker, None)),
             }
         }
     }
@@ -365,18 +365,18 @@ mod tests {
         authorizer.look_for(Asker::Queue(1), of_ranks_user(u32::MAX));
         authorizer.look_inside(Asker::Queue(2), "10.9.9.9:1".parse().unwrap(), "10.9.9.1:2".parse().unwrap());
         authorizer.notify(Asker::Queue(3), Some(Peer(5)));
-        let mut settled = Vec::new();
-        while settled.len() < 3 {
-            settled.extend(authorizer.settle(Owner::Mpi, &mut edges.base));
-            edges.base.socket_searches.settle();
+        let mut known = Vec::new();
+        while known.len() < 3 {
+            known.extend(authorizer.take_known(Owner::Mpi, &mut edges.base));
+            edges.base.socket_searches.receive_answers();
         }
-        assert_eq!(settled, [(Asker::Queue(3), Some(Peer(5))), (Asker::Queue(1), None), (Asker::Queue(2), None)]);
+        assert_eq!(known, [(Asker::Queue(3), Some(Peer(5))), (Asker::Queue(1), None), (Asker::Queue(2), None)]);
         authorizer.open.extend((0..MOST_WAITING).map(|_| Inquiry {
             asker: Asker::Queue(4),
             sought: Sought::Socket(of_ranks_user(0)),
             looks: 0,
         }));
         authorizer.look_for(Asker::Queue(5), of_ranks_user(0));
-        assert_eq!(authorizer.settled, [(Asker::Queue(5), None)], "they are bounded");
+        assert_eq!(authorizer.known, [(Asker::Queue(5), None)], "they are bounded");
     }
 }

@@ -12,7 +12,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{GLOO, Gloo, Tell};
+use super::{Abort, GLOO, Gloo};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::thread;
@@ -34,9 +34,9 @@ pub struct rl_gloo {
     pub(super) wait_recv: *mut *mut c_void,
     pub(super) wait_send: *mut *mut c_void,
     pub(super) connect: *mut *mut c_void,
-    pub(super) abort_recv: Option<Tell>,
-    pub(super) abort_send: Option<Tell>,
-    pub(super) close: Option<Tell>,
+    pub(super) abort_recv: Option<Abort>,
+    pub(super) abort_send: Option<Abort>,
+    pub(super) close: Option<Abort>,
 }
 
 /// Whether waits are ended. A process has one; tests have their own.
@@ -76,7 +76,7 @@ struct Slot {
 /// The object is being notified: it must not go away.
 const HELD: usize = 1;
 /// The object was notified.
-const TOLD: usize = 2;
+const ABORTED: usize = 2;
 
 /// More threads than this do not wait for gloo; who finds none free waits unnoted.
 static SLOTS: [Slot; 256] = [const { Slot { who: AtomicUsize::new(0), kind: AtomicU8::new(0) } }; 256];
@@ -95,8 +95,8 @@ impl Noted {
         Self(slot)
     }
 
-    fn was_told(&self) -> bool {
-        self.0.is_some_and(|slot| slot.who.load(Ordering::Acquire) & (TOLD | HELD) != 0)
+    fn was_aborted(&self) -> bool {
+        self.0.is_some_and(|slot| slot.who.load(Ordering::Acquire) & (ABORTED | HELD) != 0)
     }
 }
 
@@ -127,7 +127,7 @@ pub(super) struct Held<'a> {
 impl<'a> Held<'a> {
     fn new(slot: &'a Slot) -> Option<Self> {
         let who = slot.who.load(Ordering::Acquire);
-        (who != 0 && who & (HELD | TOLD) == 0)
+        (who != 0 && who & (HELD | ABORTED) == 0)
             .then(|| slot.who.compare_exchange(who, who | HELD, Ordering::AcqRel, Ordering::Relaxed))?
             .ok()
             .map(|who| Self { slot, who })
@@ -141,14 +141,14 @@ impl<'a> Held<'a> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.slot.who.store(self.who | TOLD, Ordering::Release);
+        self.slot.who.store(self.who | ABORTED, Ordering::Release);
     }
 }
 
-/// Tells all that wait, each once.
-fn tell_all(gloo: &Gloo) {
+/// Ends all waits, each once.
+fn abort_all(gloo: &Gloo) {
     for held in SLOTS.iter().filter_map(Held::new) {
-        gloo.tell(Kind::of(usize::from(held.slot.kind.load(Ordering::Relaxed))), &held);
+        gloo.abort(Kind::of(usize::from(held.slot.kind.load(Ordering::Relaxed))), &held);
     }
 }
 
@@ -156,7 +156,7 @@ fn tell_all(gloo: &Gloo) {
 pub(super) fn wait(kind: Kind, who: usize, timeout: i64, original: impl Fn(i64) -> bool) -> bool {
     let noted = Noted::new(who, kind);
     let done = original(timeout);
-    if done || !noted.was_told() {
+    if done || !noted.was_aborted() {
         return done;
     }
     // Its callers take false for what they have asked for. A time-out they understand: they throw, and close what they have.
@@ -189,7 +189,7 @@ impl Turns {
                 thread::sleep(pause);
                 pause = AGAIN;
                 match GLOO.get() {
-                    Some(gloo) if self.turn.load(Ordering::Acquire) == ours => tell_all(gloo),
+                    Some(gloo) if self.turn.load(Ordering::Acquire) == ours => abort_all(gloo),
                     _ => return,
                 }
                 if !self.armed.load(Ordering::Acquire) {

@@ -8,7 +8,7 @@ use super::inner::{Inner, Leaving, Pending, Phase, Shared};
 use crate::kernel::wait_readable;
 use crate::state::Cause;
 use rlaunch_core::wire::frozen::client::client_round::{Dismissal, Heard, Unread};
-use rlaunch_core::wire::frozen::client::{Code, Reply, Told, frame_len};
+use rlaunch_core::wire::frozen::client::{Code, FromAgent, Reply, frame_len};
 use std::io::Read as _;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -100,10 +100,12 @@ pub(super) fn read(shared: &Shared) {
         match Heard::parse(frame) {
             Ok(heard) => hear(shared, heard),
             // Messages of a later agent; or of any agent: its last words, and its refusal of a newer version.
-            Err(Unread::Kind(_)) => match Told::parse(frame) {
-                Ok(Told::Bye(why)) => return closes(shared, &String::from_utf8_lossy(why)),
-                Ok(Told::Answer(_, Reply::Refused(refused))) if refused.code == Code::Unsupported => too_old(shared),
-                Ok(Told::Answer(..)) | Err(_) => {}
+            Err(Unread::Kind(_)) => match FromAgent::parse(frame) {
+                Ok(FromAgent::Bye(why)) => return closes(shared, &String::from_utf8_lossy(why)),
+                Ok(FromAgent::Answer(_, Reply::Refused(refused))) if refused.code == Code::Unsupported => {
+                    too_old(shared)
+                }
+                Ok(FromAgent::Answer(..)) | Err(_) => {}
             },
             Err(Unread::Malformed(_)) => {
                 return end(shared, "the agent says what this version does not understand");
@@ -132,7 +134,7 @@ fn hear(shared: &Shared, heard: Heard) {
         }
         Heard::Unsupported(_) => {}
     }
-    shared.tell(inner);
+    shared.notify(inner);
 }
 
 /// This agent knows nothing of rounds.
@@ -157,5 +159,5 @@ fn over(shared: &Shared, why: &str, text: String) {
     let mut inner = shared.lock();
     inner.over.get_or_insert_with(|| why.to_owned());
     inner.decide(Cause::Over(text));
-    shared.tell(inner);
+    shared.notify(inner);
 }

@@ -102,7 +102,7 @@ pub(super) struct Shared {
     pub(super) bits: AtomicU8,
     pub(super) pings: AtomicU64,
     /// Number of pings that the agent knows of.
-    pub(super) told: AtomicU64,
+    pub(super) sent_pings: AtomicU64,
     /// … of one of this round.
     pub(super) told_once: AtomicBool,
     /// The other thread will look at `pings` by itself.
@@ -178,7 +178,7 @@ impl Shared {
     }
 
     /// Something has. The kernel has to wake a thread only where one waits.
-    pub(super) fn tell(&self, inner: MutexGuard<'_, Inner>) {
+    pub(super) fn notify(&self, inner: MutexGuard<'_, Inner>) {
         let waiting = inner.waiting > 0;
         drop(inner);
         if waiting {
@@ -196,8 +196,8 @@ impl Shared {
         self.bits.store(bits, Ordering::Release);
     }
 
-    pub(super) fn has_untold_pings(&self) -> bool {
-        self.pings.load(Ordering::SeqCst) != self.told.load(Ordering::Acquire)
+    pub(super) fn has_unsent_pings(&self) -> bool {
+        self.pings.load(Ordering::SeqCst) != self.sent_pings.load(Ordering::Acquire)
     }
 
     /// Tells the agent, if there is one.

@@ -88,7 +88,7 @@ impl Session {
         gloo::over();
         inner.auto_at = None;
         // Pings of the round before are none of this one.
-        self.0.told.store(self.0.pings.load(Ordering::SeqCst), Ordering::Release);
+        self.0.sent_pings.store(self.0.pings.load(Ordering::SeqCst), Ordering::Release);
         self.0.told_once.store(false, Ordering::Release);
         self.0.note(&inner);
         if inner.auto.is_some() {
@@ -109,12 +109,12 @@ impl Session {
         inner.atomic.retain(|thread| *thread != own);
         self.0.note(&inner);
         call_guard::open();
-        if self.0.has_untold_pings()
+        if self.0.has_unsent_pings()
             && !self.0.told_once.load(Ordering::Acquire)
             && let Some(state) = inner.state.as_ref().filter(|_| inner.alone.is_none())
         {
             // However soon the round was over: it was not in vain. That the agent is gone is seen by what follows.
-            self.0.told.store(self.0.pings.load(Ordering::SeqCst), Ordering::Release);
+            self.0.sent_pings.store(self.0.pings.load(Ordering::SeqCst), Ordering::Release);
             drop(self.0.say(&Said::Alive(Round::new(state.number), true)));
         }
         if inner.pending.is_some() || inner.leaving == Leaving::Decided {
@@ -197,7 +197,7 @@ impl Session {
         inner.closed = true;
         inner.phase = Phase::Over;
         self.0.note(&inner);
-        self.0.tell(inner);
+        self.0.notify(inner);
         call_guard::takes_no_part();
         gloo::disarm();
         self.0.hang_up();

@@ -100,7 +100,7 @@ impl Monitor {
         shared.note(&inner);
         if let Some(state) = inner.state.as_ref().filter(|_| inner.planned) {
             // From the ping on nothing makes progress: hooks run, and the function is left, for which there are limits of their own.
-            tell(shared, &Said::Section(Round::new(state.number), None));
+            send(shared, &Said::Section(Round::new(state.number), None));
         }
         inner.token.begin();
         let sockets = std::mem::take(&mut inner.sockets);
@@ -113,7 +113,7 @@ impl Monitor {
             let _gone = known.shut_down();
         }
         gloo::end();
-        shared.tell(shared.lock());
+        shared.notify(shared.lock());
         if let (Some((state, cause)), Some(on_abort)) = (seen, &self.on_abort) {
             self.signals.restored(|| on_abort(&state, &cause));
         }
@@ -130,7 +130,7 @@ impl Monitor {
         shared.hand_over(&mut inner);
         let token = inner.token.clone();
         self.signal = inner.aim.map(|aim| (Instant::now() + aim.delay, AGAIN));
-        shared.tell(inner);
+        shared.notify(inner);
         token.pass();
         shared.lock()
     }
@@ -160,17 +160,17 @@ impl Monitor {
             return Some(at);
         }
         self.tell_at = None;
-        if !shared.has_untold_pings() {
+        if !shared.has_unsent_pings() {
             shared.looking.store(false, Ordering::SeqCst);
             // A ping between the two lines has not rung.
-            if !shared.has_untold_pings() || shared.looking.swap(true, Ordering::SeqCst) {
+            if !shared.has_unsent_pings() || shared.looking.swap(true, Ordering::SeqCst) {
                 return None;
             }
         }
-        shared.told.store(shared.pings.load(Ordering::Acquire), Ordering::Release);
+        shared.sent_pings.store(shared.pings.load(Ordering::Acquire), Ordering::Release);
         if let Some(round) = round_of(inner) {
             shared.told_once.store(true, Ordering::Release);
-            tell(shared, &Said::Alive(round, true));
+            send(shared, &Said::Alive(round, true));
         }
         let at = now + self.interval;
         self.tell_at = Some(at);
@@ -187,7 +187,7 @@ impl Monitor {
         if (GOT_ON.swap(false, Ordering::AcqRel) || inner.auto_at.is_none())
             && let Some(round) = round_of(inner)
         {
-            tell(shared, &Said::Alive(round, false));
+            send(shared, &Said::Alive(round, false));
         }
         if !ASKED.swap(true, Ordering::AcqRel) && add(got_on, std::ptr::null_mut()) != 0 {
             // Its queue is full; another time.
@@ -206,6 +206,6 @@ fn round_of(inner: &Inner) -> Option<Round> {
 }
 
 /// Without an agent the reader finds out soon.
-fn tell(shared: &Shared, said: &Said) {
+fn send(shared: &Shared, said: &Said) {
     drop(shared.say(said));
 }

@@ -91,7 +91,7 @@ impl Session {
             changed: Condvar::new(),
             bits: AtomicU8::new(0),
             pings: AtomicU64::new(0),
-            told: AtomicU64::new(0),
+            sent_pings: AtomicU64::new(0),
             told_once: AtomicBool::new(false),
             looking: AtomicBool::new(false),
         });

@@ -228,7 +228,7 @@ impl Fanout {
     }
 
     /// Which way ssh takes to this host, and to all of its kind. It may have been given up meanwhile.
-    pub fn told(&mut self, node: NodeId, way: Way) {
+    pub fn on_way(&mut self, node: NodeId, way: Way) {
         let Some(group) = self.asked.remove(&node).and_then(|at| self.groups.get_mut(at)) else { return };
         let next = self.jumps.len();
         group.lane = match way {

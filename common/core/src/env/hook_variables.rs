@@ -3,7 +3,7 @@
 use super::{Contract, Role, Var, lookup};
 
 const fn var(name: &'static str, doc: &'static str) -> Var {
-    Var::new(name, Role::Told, doc)
+    Var::new(name, Role::ForHooks, doc)
 }
 
 pub(super) const CONTRACT: Contract = Contract {

@@ -65,7 +65,7 @@ fn is_device(name: &[u8]) -> bool {
 pub fn abroad(caller: &OsStrings, pinned: &OsStrings, login: &OsStrings, wdir: Option<&[u8]>) -> OsStrings {
     let who = |vars: &OsStrings| value(vars, b"LOGNAME").or_else(|| value(vars, b"USER")).map(<[u8]>::to_vec);
     let another = who(caller).zip(who(login)).is_some_and(|(caller, login)| caller != login);
-    let is_theirs = |name: &[u8]| {
+    let is_of_login = |name: &[u8]| {
         let role = lookup(name).map(|var| var.role);
         // A login brings none of these: only a step does.
         let is_given = is_device(name) && value(login, name).is_some();
@@ -75,10 +75,10 @@ pub fn abroad(caller: &OsStrings, pinned: &OsStrings, login: &OsStrings, wdir: O
             && !pinned.contains(name)
     };
     let mut vars = OsStrings::with_capacity(caller.as_bytes().len());
-    caller.iter().filter(|entry| !name_of(entry).is_some_and(is_theirs)).for_each(|entry| vars.push(entry));
-    let stands = |name: &[u8]| is_theirs(name) && !(name == b"PWD" && wdir.is_some());
+    caller.iter().filter(|entry| !name_of(entry).is_some_and(is_of_login)).for_each(|entry| vars.push(entry));
+    let stands = |name: &[u8]| is_of_login(name) && !(name == b"PWD" && wdir.is_some());
     login.iter().filter(|entry| name_of(entry).is_some_and(stands)).for_each(|entry| vars.push(entry));
-    if let Some(dir) = wdir.filter(|_| is_theirs(b"PWD")) {
+    if let Some(dir) = wdir.filter(|_| is_of_login(b"PWD")) {
         vars.push_pair(b"PWD", dir);
     }
     vars

@@ -52,7 +52,7 @@ pub enum Role {
     /// Read by rlaunch and taken out: it means this launch, not one that a rank makes.
     ReadOnce,
     /// Set for commands that rlaunch runs at a restart or at the end, and for no rank.
-    Told,
+    ForHooks,
     /// True of one host: on others the value there stands.
     Host,
     /// The same where another user logs in there.
@@ -66,7 +66,7 @@ pub enum Role {
 impl Role {
     /// The caller's value does not reach the ranks by itself.
     const fn hides_callers(self) -> bool {
-        matches!(self, Self::Set | Self::Removed | Self::ReadOnce | Self::Told)
+        matches!(self, Self::Set | Self::Removed | Self::ReadOnce | Self::ForHooks)
     }
 
     /// A contract writes it.
@@ -87,7 +87,7 @@ impl Role {
             Self::Removed => "removed",
             Self::Read => "read",
             Self::ReadOnce => "read, removed",
-            Self::Told => "for commands",
+            Self::ForHooks => "for commands",
             Self::Host => "the host's",
             Self::User => "the user's there",
             Self::LoginHost => "stays",

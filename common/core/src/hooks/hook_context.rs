@@ -31,7 +31,7 @@ pub(super) struct Call {
 
 /// The known facts about the job.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct Facts {
     job: String,
     placement: Arc<Placement>,
     /// By node.
@@ -66,7 +66,7 @@ struct Happened<'a> {
     text: Cow<'a, [u8]>,
 }
 
-impl Told {
+impl Facts {
     pub(super) fn new(placement: Arc<Placement>, hosts: Vec<String>) -> Self {
         let mut told = Self { job: String::new(), placement, hosts, world: (0, 0) };
         told.whole();

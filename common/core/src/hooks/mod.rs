@@ -24,7 +24,7 @@ use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use hook_context::{Call, Told};
+use hook_context::{Call, Facts};
 
 /// Restarts that may wait for the command that runs.
 const WAITING: usize = 8;
@@ -119,7 +119,7 @@ pub enum HookNote {
 #[derive(Debug)]
 pub struct Hooks {
     wanted: Wanted,
-    told: Told,
+    facts: Facts,
     state: State,
     waiting: VecDeque<Call>,
     /// Restarts since the last one for which a command ran.
@@ -150,7 +150,7 @@ impl Hooks {
         let rest = Patience::new(Mono::default(), wanted.within);
         Self {
             wanted,
-            told: Told::new(placement, hosts),
+            facts: Facts::new(placement, hosts),
             state: State::Idle,
             waiting: VecDeque::new(),
             skipped: 0,
@@ -163,12 +163,12 @@ impl Hooks {
 
     /// Ranks run there from now on.
     pub fn place(&mut self, placement: Arc<Placement>) {
-        self.told.place(placement);
+        self.facts.place(placement);
     }
 
     /// A host has become known.
     pub fn know(&mut self, node: NodeId, name: &str) {
-        self.told.know(node, name);
+        self.facts.know(node, name);
     }
 
     /// Whether the job is over and no command runs or will.
@@ -178,7 +178,7 @@ impl Hooks {
     }
 
     fn heard(&mut self, now: Mono, record: &Record) {
-        match self.told.heard(record) {
+        match self.facts.heard(record) {
             Some(call) if call.on == On::Exit => {
                 self.over = true;
                 self.rest = Patience::new(now, self.wanted.within);

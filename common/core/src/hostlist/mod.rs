@@ -206,9 +206,9 @@ pub fn select(all: &[Entry], chosen: Vec<Entry>) -> Result<Vec<Entry>, Host> {
     let (mut out, mut taken) = (Vec::new(), BTreeSet::new());
     for choice in chosen {
         let known = by_name.get(choice.host.name.as_str()).ok_or_else(|| choice.host.clone())?;
-        let is_theirs = |entry: &&&Entry| choice.host.user.is_some() && entry.host.user == choice.host.user;
-        let any_theirs = known.iter().any(|entry| is_theirs(&entry));
-        for entry in known.iter().filter(|entry| !any_theirs || is_theirs(entry)) {
+        let is_of_that_user = |entry: &&&Entry| choice.host.user.is_some() && entry.host.user == choice.host.user;
+        let any_of_that_user = known.iter().any(|entry| is_of_that_user(&entry));
+        for entry in known.iter().filter(|entry| !any_of_that_user || is_of_that_user(entry)) {
             let mut entry = Entry::clone(entry);
             entry.slots = choice.slots.or_else(|| Some(entry.slots()));
             entry.turns.clone_from(&choice.turns);

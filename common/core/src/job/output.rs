@@ -38,7 +38,7 @@ impl Output {
         if pending {
             self.early.insert(stream, total);
         } else {
-            tell_end(cx, stream, total);
+            log_end(cx, stream, total);
         }
     }
 
@@ -46,7 +46,7 @@ impl Output {
     pub(super) fn started(&mut self, cx: &mut Cx<'_>, proc: ProcId) {
         for stream in [Std::Out, Std::Err].map(|std| StreamId::of(proc, std)) {
             if let Some(total) = self.early.remove(&stream) {
-                tell_end(cx, stream, total);
+                log_end(cx, stream, total);
             }
         }
     }
@@ -139,7 +139,7 @@ impl Output {
     }
 }
 
-fn tell_end(cx: &mut Cx<'_>, stream: StreamId, total: u64) {
+fn log_end(cx: &mut Cx<'_>, stream: StreamId, total: u64) {
     if let Some(end) = end_of(cx.facts, stream, total) {
         cx.notify(Notice::Log(end));
     }

@@ -114,7 +114,7 @@ impl Parts {
             }
             ToRoot::FileLost { proc, which, bytes } => self.output.file_lost(&mut step.cx(), proc, which, bytes),
             // The edges': they are about connections, not about the job.
-            ToRoot::Whose(_) | ToRoot::Theirs(_) | ToRoot::Input(_) => {}
+            ToRoot::FindOwners(_) | ToRoot::OwnersFound(_) | ToRoot::Input(_) => {}
             ToRoot::Round(up) => self.round(step, node, up),
             // Hearing it is all that it is for.
             ToRoot::Killing => self.kill_watchdog.killing(&step.cx(), node),

@@ -105,7 +105,7 @@ struct Session {
     peer: Peer,
     dialect: Option<Dialect>,
     /// Whether it is known which of two dialects with the same begin it is.
-    is_settled: bool,
+    is_dialect_known: bool,
     next: Seq,
     /// Whose keys it sees; and whether that is decided, because it has asked for some.
     epoch: Epoch,
@@ -179,7 +179,7 @@ impl TcpStore {
         let session = Session {
             peer,
             dialect: None,
-            is_settled: false,
+            is_dialect_known: false,
             next: Seq(1),
             epoch: self.epochs.enter(),
             has_asked: false,
@@ -314,16 +314,16 @@ impl TcpStore {
             return session.dialect;
         }
         let first = *bytes.first()?;
-        let (mut dialect, mut is_settled) = (session.dialect, session.is_settled);
-        if !is_settled && matches!(first, 7 | 8) {
+        let (mut dialect, mut is_dialect_known) = (session.dialect, session.is_dialect_known);
+        if !is_dialect_known && matches!(first, 7 | 8) {
             let is_watching = self.has_idle_sibling(client, session.peer);
-            (dialect, is_settled) = (Some(if is_watching { Dialect::Watching } else { Dialect::Plain }), true);
+            (dialect, is_dialect_known) = (Some(if is_watching { Dialect::Watching } else { Dialect::Plain }), true);
         }
         if dialect.is_none() {
             dialect = Dialect::detect(bytes);
         }
         let session = self.sessions.get_mut(client)?;
-        (session.dialect, session.is_settled) = (dialect, is_settled);
+        (session.dialect, session.is_dialect_known) = (dialect, is_dialect_known);
         dialect
     }
 
@@ -347,7 +347,7 @@ impl TcpStore {
         let other = self.peers.get(&peer).and_then(|own| own.asked).map(|(epoch, _)| epoch);
         let unread = core::mem::take(&mut self.sessions.get_mut(client)?.unread);
         self.hold(client, |session| session.unread = 0);
-        let epoch = self.epochs.settle(peer, client, at, other, meets);
+        let epoch = self.epochs.enter_first(peer, client, at, other, meets);
         self.peers.entry(peer).or_default().has_asked(epoch);
         let session = self.sessions.get_mut(client)?;
         (session.epoch, session.has_asked) = (epoch, true);

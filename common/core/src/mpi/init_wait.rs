@@ -77,7 +77,7 @@ impl InitWait {
     pub(super) fn come(&mut self, wire: MpiWire, rank: Rank) {
         if self.stage != Stage::Over && !self.came.by(wire).contains(rank) {
             self.came.by_mut(wire).insert(rank);
-            self.settle();
+            self.drop_met();
         }
     }
 
@@ -99,11 +99,11 @@ impl InitWait {
     pub(super) fn over(&mut self, wire: MpiWire, all: &RankSet) {
         if self.stage != Stage::Over {
             self.came.by_mut(wire).extend(all);
-            self.settle();
+            self.drop_met();
         }
     }
 
-    fn settle(&mut self) {
+    fn drop_met(&mut self) {
         let came = &self.came;
         self.open.retain(|(wire, all, _)| !came.by(*wire).covers(all));
         if self.open.is_empty() {
@@ -174,7 +174,7 @@ impl InitWait {
             let ranks: Option<RankSet> = value.and_then(|bytes| decode_borrowed(bytes).ok());
             ranks.iter().for_each(|ranks| self.came.by_mut(wire).extend(ranks));
         }
-        self.settle();
+        self.drop_met();
         if is_open && !self.came.by(wire).covers(all) {
             self.report((wire, all), layout, out, inside);
         }

@@ -334,7 +334,7 @@ impl Hosts {
     }
 
     /// Passes on requests and answers until there are none.
-    fn settle(&mut self) {
+    fn exchange(&mut self) {
         let now = Mono::from_nanos(1);
         loop {
             for (number, rig) in (0..).zip(&mut self.rigs) {
@@ -373,14 +373,14 @@ fn barrier_over_hosts_brings_the_keys_of_all() {
             let put = alloc::format!("cmd=put kvsname=k key=a{rank}-{round} value=v{rank}\ncmd=barrier_in\n");
             let answer = hosts.rig(rank).say(client, &put);
             assert!(!answer.contains("barrier_out"), "{answer}");
-            hosts.settle();
+            hosts.exchange();
         }
         for (rank, client) in (0..).zip(clients) {
             assert_eq!(hosts.rig(rank).taken(client), "cmd=barrier_out rc=0\n");
             for of in 0..4 {
                 let get = alloc::format!("cmd=get kvsname=k key=a{of}-{round}\n");
                 let mut value = hosts.rig(rank).say(client, &get);
-                hosts.settle();
+                hosts.exchange();
                 value += &hosts.rig(rank).taken(client);
                 assert_eq!(value, alloc::format!("cmd=get_result rc=0 found=TRUE value=v{of}\n"));
             }
@@ -391,7 +391,7 @@ fn barrier_over_hosts_brings_the_keys_of_all() {
     for (rank, client) in (0..).zip(clients) {
         hosts.rig(rank).say(client, "cmd=barrier_in\n");
     }
-    hosts.settle();
+    hosts.exchange();
     assert_eq!(hosts.requests, [7, 7]);
     clients.iter().zip(0..).for_each(|(client, rank)| assert!(hosts.rig(rank).taken(*client).contains("barrier_out")));
     // A barrier of one host needs no request.
@@ -407,7 +407,7 @@ fn names_are_published_for_all_hosts() {
     let [first, last] = [0, 3].map(|rank| hosts.rig(rank).rank(rank));
     let mut say = |rank: u32, client, line: &str| {
         let at_once = hosts.rig(rank).say(client, line);
-        hosts.settle();
+        hosts.exchange();
         at_once + &hosts.rig(rank).taken(client)
     };
     assert!(say(3, last, "cmd=lookup_name service=ocean\n").contains("lookup_result rc=-1"));
@@ -478,13 +478,13 @@ fn wait_for_data(has_met: bool) {
             fence.procs([0, 3].map(|rank| Proc { nspace: b"world", rank }).into_iter()).size(0);
             hosts.rig(rank).send(client, &request(6, fence));
         }
-        hosts.settle();
+        hosts.exchange();
         hosts.rigs.iter_mut().for_each(|rig| assert_eq!(core::mem::take(&mut rig.written).len(), 1));
     }
     let mut get = command(4);
     get.string(b"world").rank(3).size(0);
     hosts.rig(0).send(clients[0], &request(7, get));
-    hosts.settle();
+    hosts.exchange();
     assert!(hosts.rigs[0].written.is_empty(), "rank 3 has committed nothing");
     let mut commit = command(2);
     let mut data = Writer::new(false);
@@ -493,11 +493,11 @@ fn wait_for_data(has_met: bool) {
     let len = u64::try_from(data.len()).unwrap().to_be_bytes();
     commit.raw(&[0, 0, 0, 1, 2, 0, 0, 0, 1, 1, 0, 15]).raw(&len).raw(&data);
     hosts.rig(3).send(clients[1], &request(8, commit));
-    hosts.settle();
+    hosts.exchange();
     assert!(hosts.rigs[0].written.is_empty(), "it waits for a fence, or for a moment");
     let due = hosts.rig(3).mpi.poll_timeout().unwrap();
     hosts.rig(3).pass(due);
-    hosts.settle();
+    hosts.exchange();
     let answer = hosts.rigs[0].written.remove(&clients[0]).unwrap();
     assert_eq!(Header::parse(&answer).unwrap().unwrap().tag, 7);
     assert!(answer.windows(data.len()).any(|part| part == data), "{answer:?}");

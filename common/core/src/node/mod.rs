@@ -323,7 +323,7 @@ impl Parts {
             NodeEvent::StreamEnd { proc, which, total: _ } => self.procs.on_stream_end(cx, proc, which),
             NodeEvent::InputFailed { errno } => cx.act(NodeAction::ToRoot(ToRoot::InputFailed { errno })),
             NodeEvent::News(news) => cx.act(NodeAction::ToRoot(ToRoot::News(news))),
-            NodeEvent::FileLost { proc, which, bytes } => tell(cx, ToRoot::FileLost { proc, which, bytes }),
+            NodeEvent::FileLost { proc, which, bytes } => send(cx, ToRoot::FileLost { proc, which, bytes }),
             NodeEvent::Examined { proc, facts } => self.postmortem.on_examined(cx, proc, facts),
             NodeEvent::SessionBegun { session, rank, terms } => self.rounds.on_session_begun(cx, session, rank, &terms),
             NodeEvent::SessionMessage { session, said } => self.rounds.on_session_message(cx, session, said),
@@ -334,7 +334,7 @@ impl Parts {
             NodeEvent::DevicesReleased { proc, taken } => self.procs.on_devices_released(cx, proc, taken),
             NodeEvent::PortReserved { port } => self.rounds.on_port(cx, port),
             NodeEvent::Ordered(order) => self.ordered(cx, order),
-            NodeEvent::WorldReserved { world, port } => tell(cx, ToRoot::WorldPort { world, port }),
+            NodeEvent::WorldReserved { world, port } => send(cx, ToRoot::WorldPort { world, port }),
             NodeEvent::Warned(source) => self.warned(cx, source),
             NodeEvent::Left { count, named } => self.leftovers.on_left(cx, count, named),
         }
@@ -342,7 +342,7 @@ impl Parts {
 
     fn ordered(&mut self, cx: &mut Cx<'_>, order: Box<RankOrder>) {
         self.leftovers.expect_more();
-        tell(cx, ToRoot::Order(order));
+        send(cx, ToRoot::Order(order));
     }
 
     fn obey(&mut self, cx: &mut Cx<'_>, message: ToNode) {
@@ -376,7 +376,7 @@ impl Parts {
             ToNode::Devices(step) => self.start.on_device_order(cx, step),
             ToNode::Kill => self.grace.on_kill(cx),
             // The edge's: they are about connections, not about ranks.
-            ToNode::Whose(_) | ToNode::Theirs(_) => {}
+            ToNode::FindOwners(_) | ToNode::OwnersFound(_) => {}
             ToNode::Round(down) => self.rounds.on_down(cx, down),
         }
     }
@@ -567,7 +567,7 @@ impl Parts {
     }
 }
 
-fn tell(cx: &mut Cx<'_>, message: ToRoot) {
+fn send(cx: &mut Cx<'_>, message: ToRoot) {
     cx.act(NodeAction::ToRoot(message));
 }
 

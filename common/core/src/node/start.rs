@@ -106,7 +106,7 @@ impl BringUp {
             match base {
                 Ok(base) => {
                     let base = match self.start.as_ref().and_then(|start| start.travel.as_ref()) {
-                        Some(travel) => travel.settle(base, &self.login),
+                        Some(travel) => travel.resolve(base, &self.login),
                         None => base,
                     };
                     let base = Arc::new(base);

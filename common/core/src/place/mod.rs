@@ -395,7 +395,7 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
         return Err(PlaceError::Strict { host: host.clone(), ranks, slots, processors });
     }
     let processes = Processes::of_ranks(placements.len());
-    let ranks: ByRank<RankPlacement> = settle(&placements, &used).into();
+    let ranks: ByRank<RankPlacement> = number_hosts(&placements, &used).into();
     let mut nodes: Vec<Node> = used.into_iter().map(|(_, node)| node).collect();
     // Ranks that share slots are ranks of the host as well.
     for (placed, (_, _, app)) in ranks.iter().zip(&placements) {
@@ -406,7 +406,7 @@ pub fn place(request: &Request) -> Result<Placement, PlaceError> {
 }
 
 /// Numbers the hosts that are used.
-fn settle(placements: &[(usize, LocalRank, AppIndex)], used: &[(usize, Node)]) -> Vec<RankPlacement> {
+fn number_hosts(placements: &[(usize, LocalRank, AppIndex)], used: &[(usize, Node)]) -> Vec<RankPlacement> {
     let nodes: BTreeMap<usize, NodeId> =
         used.iter().zip((0..).map(NodeId::new)).map(|((host, _), node)| (*host, node)).collect();
     let placed = |(host, local_rank, app): &(usize, LocalRank, AppIndex)| {

@@ -201,7 +201,7 @@ impl Pool {
             PoolEvent::Drain(node) => self.hosts.drain(node),
             PoolEvent::Down(is_now) => self.end(now, is_now),
         }
-        self.settle(now);
+        self.apply_decisions(now);
     }
 
     /// Time has passed.
@@ -215,7 +215,7 @@ impl Pool {
                 self.out.push_back(PoolAction::End(*id, true));
             }
         }
-        self.settle(now);
+        self.apply_decisions(now);
     }
 
     /// The next thing to do.
@@ -297,7 +297,7 @@ impl Pool {
     }
 
     /// Hands hosts out, and answers the jobs that get none.
-    fn settle(&mut self, now: Mono) {
+    fn apply_decisions(&mut self, now: Mono) {
         self.orderly_until = self.orderly_until.filter(|until| *until > now);
         while let Some(first) = self.queue.front() {
             match self.chance(&first.want.need) {

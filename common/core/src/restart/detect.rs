@@ -64,7 +64,7 @@ impl From<&Terms> for HangLimits {
 
 impl HangLimits {
     /// The last moment at which one that is to be out by then is waited for.
-    fn settled(&self, by: Mono) -> Mono {
+    fn latest_end(&self, by: Mono) -> Mono {
         by + (self.grace + UNKILLABLE).max(self.others)
     }
 
@@ -274,7 +274,7 @@ impl Watch {
     /// Records that the rank is out of its function. Others may take as long as it might have.
     pub fn ready(&mut self, now: Mono, limits: &HangLimits) {
         let since = match self.0 {
-            State::Leaving { else_by, .. } => limits.settled(else_by).max(now),
+            State::Leaving { else_by, .. } => limits.latest_end(else_by).max(now),
             _ if self.is_ending() => return,
             State::Off | State::Running(_) | State::Returned { .. } | State::Waiting { .. } => now,
             State::Hooks { .. } | State::Ending { .. } | State::Killed { .. } => now,
@@ -285,7 +285,7 @@ impl Watch {
     /// Others begin to leave, and may take so long before they have to.
     pub fn others_leave(&mut self, now: Mono, within: Span, limits: &HangLimits) {
         if let State::Waiting { since } = &mut self.0 {
-            *since = limits.settled(now + within + limits.hard).max(*since);
+            *since = limits.latest_end(now + within + limits.hard).max(*since);
         }
     }
 

@@ -115,7 +115,7 @@ impl Restart {
     fn agree(&mut self, rank: Rank, text: &OsBytes) -> Result<(), String> {
         let Some(agreed) = &self.agreed else {
             let terms = read(text).map_err(|text| format!("rank {rank} cannot take part: {text}"))?;
-            self.settle_terms(&terms)?;
+            self.merge_terms(&terms)?;
             self.agreed = Some(Agreed { rank, text: text.clone(), terms });
             return Ok(());
         };
@@ -154,7 +154,7 @@ impl Restart {
     }
 
     /// Merges the terms of the command line and the program.
-    fn settle_terms(&mut self, terms: &Terms) -> Result<(), String> {
+    fn merge_terms(&mut self, terms: &Terms) -> Result<(), String> {
         let own = terms.policy.as_deref();
         let policy = match &self.setup.policy {
             Some(policy) => policy.clone(),

@@ -108,18 +108,18 @@ impl Namespace {
     /// Takes a request.
     pub fn ask(&mut self, now: Mono, ticket: Ticket, retry: Retry, ask: Ask<'_>) {
         if self.is_closed {
-            return self.tell(ticket, Answer::Refused(Refusal::Gone));
+            return self.send(ticket, Answer::Refused(Refusal::Gone));
         }
         // A request that changes nothing is answered anew.
         if let (Retry::Behind(has), false) = (retry, ask.only_reads()) {
             match self.seen.look(&mut self.account, ticket, has, ask.makes_room()) {
                 Known::New => {}
                 Known::Open => return,
-                Known::Said(answer) => return self.tell(ticket, answer),
+                Known::Said(answer) => return self.send(ticket, answer),
             }
         }
-        let told = self.queues.told(ticket.client);
-        let comes_for_it = told.is_none_or(|keys| keys.iter().any(|key| ask.asks_for_item(key)));
+        let notified = self.queues.notified(ticket.client);
+        let comes_for_it = notified.is_none_or(|keys| keys.iter().any(|key| ask.asks_for_item(key)));
         match self.perform(ticket, ask) {
             Ok(Outcome::Now(answer)) => self.answer(ticket, answer),
             Ok(Outcome::Later(awaited, within)) => {
@@ -182,7 +182,7 @@ impl Namespace {
         self.is_closed = true;
         while let Some(place) = self.pending.any() {
             let Some(waiting) = self.pending.remove(&mut self.account, place) else { break };
-            self.tell(waiting.ticket, Answer::Refused(Refusal::Gone));
+            self.send(waiting.ticket, Answer::Refused(Refusal::Gone));
         }
         let limits = *self.account.limits();
         *self = Self { is_closed: true, out: core::mem::take(&mut self.out), ..Self::new(limits) };
@@ -288,10 +288,10 @@ impl Namespace {
     /// An answer that is kept, if its client may ask again.
     fn answer(&mut self, ticket: Ticket, answer: Answer) {
         self.seen.answered(&mut self.account, ticket, &answer);
-        self.tell(ticket, answer);
+        self.send(ticket, answer);
     }
 
-    fn tell(&mut self, ticket: Ticket, answer: Answer) {
+    fn send(&mut self, ticket: Ticket, answer: Answer) {
         self.out.push_back(Action::Answer { ticket, answer });
     }
 }

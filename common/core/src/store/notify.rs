@@ -52,7 +52,7 @@ impl Namespace {
         while let Some(place) = self.pending.first(Kind::Set, key) {
             self.pending.happened_for(&mut self.account, Kind::Set, key, place);
             if let Some(client) = self.key_is_there(place) {
-                return self.queues.tell(&mut self.account, client, key);
+                return self.queues.notify(&mut self.account, client, key);
             }
         }
     }

@@ -24,14 +24,14 @@ pub(super) const LONGEST: usize = MAX_FRAME - 64;
 
 /// A message for an agent; its content is as in [`Down`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Tell {
+pub enum ToCache {
     /// The answer to one of its clients, and whether it may keep the value.
     Answer(Ticket, bool, Vec<u8>),
     /// The agent must not answer this key from its cache any more.
     Drop(Bytes),
 }
 
-impl Tell {
+impl ToCache {
     /// As it travels.
     #[must_use]
     pub fn down(&self) -> Down<'_> {
@@ -69,7 +69,7 @@ pub struct Owner {
     deferred: VecDeque<Deferred>,
     /// The number of these that change a key: no agent may keep its value meanwhile, or each of them would wait for ever new readers.
     changing: BTreeMap<Bytes, usize>,
-    out: VecDeque<(NodeId, Tell)>,
+    out: VecDeque<(NodeId, ToCache)>,
     /// Keys that begin like this belong to the owner itself.
     reserved: Option<&'static [u8]>,
     /// Changes of these keys.
@@ -146,7 +146,7 @@ impl Owner {
             true => self.perform(now, from, &ask),
             false => self.defer(from, &Words::write(ask), &ask, kept),
         }
-        self.settle();
+        self.send_answers();
     }
 
     /// Deletes all keys that begin like this.
@@ -190,13 +190,13 @@ impl Owner {
             Up::Dropped(key) => self.dropped(now, node, key),
             Up::Lost => self.lost(now, node),
         }
-        self.settle();
+        self.send_answers();
     }
 
     /// The same of an ask that was read already.
     pub fn ask(&mut self, now: Mono, node: NodeId, ticket: Ticket, words: &[u8], parsed: &Words<'_>) {
         self.asked(now, (node, ticket), words, &parsed.ask());
-        self.settle();
+        self.send_answers();
     }
 
     /// The same of an ask of a client on this host, whose answer is given where there is one at once: it need not be written, and read
@@ -220,7 +220,7 @@ impl Owner {
         self.space.ask(now, own, Retry::Never, ask);
         let mut said = None;
         while let Some(Action::Answer { ticket: of, answer }) = self.space.poll_action() {
-            if of == own { said = Some(fitted(answer)) } else { self.tell(of, false, answer) }
+            if of == own { said = Some(fitted(answer)) } else { self.send(of, false, answer) }
         }
         said
     }
@@ -247,7 +247,7 @@ impl Owner {
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: Mono) {
         self.space.handle_timeout(now);
-        self.settle();
+        self.send_answers();
     }
 
     /// When `handle_timeout` wants to be called next.
@@ -258,14 +258,14 @@ impl Owner {
 
     /// Whom to tell what, next.
     #[must_use]
-    pub fn poll_action(&mut self) -> Option<(NodeId, Tell)> {
+    pub fn poll_action(&mut self) -> Option<(NodeId, ToCache)> {
         self.out.pop_front()
     }
 
     fn asked(&mut self, now: Mono, from: (NodeId, Ticket), words: &[u8], ask: &Ask<'_>) {
         if let Some(key) = self.reserved_key(ask) {
             let client = self.client_of(from.0, from.1.client);
-            return self.tell(Ticket { client, ..from.1 }, false, Answer::Refused(Refusal::Reserved { key }));
+            return self.send(Ticket { client, ..from.1 }, false, Answer::Refused(Refusal::Reserved { key }));
         }
         let kept = self.kept_of(ask);
         if kept.is_empty() {
@@ -279,7 +279,7 @@ impl Owner {
         for key in &kept {
             if let Some(nodes) = self.readers.remove(key) {
                 for node in nodes.ranges().flat_map(|(first, last)| first..=last).map(NodeId::new) {
-                    self.out.push_back((node, Tell::Drop(key.clone())));
+                    self.out.push_back((node, ToCache::Drop(key.clone())));
                 }
                 self.closing.insert(key.clone(), nodes);
             }
@@ -326,7 +326,7 @@ impl Owner {
     fn perform(&mut self, now: Mono, (node, ticket): (NodeId, Ticket), ask: &Ask<'_>) {
         let client = self.client_of(node, ticket.client);
         if let Some(missing) = self.question(ticket, ask) {
-            return self.tell(Ticket { client, ..ticket }, false, missing);
+            return self.send(Ticket { client, ..ticket }, false, missing);
         }
         self.space.ask(now, Ticket { client, ..ticket }, Retry::Never, *ask);
         let keep = match ask {
@@ -339,7 +339,7 @@ impl Owner {
         };
         while let Some(Action::Answer { ticket: of, answer }) = self.space.poll_action() {
             let keep = keep && of == Ticket { client, ..ticket };
-            self.tell(of, keep, answer);
+            self.send(of, keep, answer);
         }
     }
 
@@ -409,24 +409,24 @@ impl Owner {
         self.withdraw(|ask| (ask.from.0, ask.from.1.client) == (node, client));
         if let Some(own) = self.by_node.get_mut(&node).and_then(|clients| clients.remove(client)) {
             self.space.gone(own);
-            self.settle();
+            self.send_answers();
             self.names.remove(own);
         }
     }
 
-    fn settle(&mut self) {
+    fn send_answers(&mut self) {
         while let Some(Action::Answer { ticket, answer }) = self.space.poll_action() {
-            self.tell(ticket, false, answer);
+            self.send(ticket, false, answer);
         }
     }
 
-    fn tell(&mut self, ticket: Ticket, keep: bool, answer: Answer) {
+    fn send(&mut self, ticket: Ticket, keep: bool, answer: Answer) {
         let Some((node, client)) = self.names.get(ticket.client).filter(|(node, _)| *node != NodeId::ROOT) else {
             return;
         };
         let answer = fitted(answer);
         let keep = keep && !matches!(answer, Answer::Refused(_));
-        self.out.push_back((*node, Tell::Answer(Ticket { client: *client, ..ticket }, keep, write_reply(&answer))));
+        self.out.push_back((*node, ToCache::Answer(Ticket { client: *client, ..ticket }, keep, write_reply(&answer))));
     }
 }
 

@@ -12,7 +12,7 @@ use bytes::Bytes;
 pub(super) struct Queues {
     of: BTreeMap<Bytes, VecDeque<Bytes>>,
     /// Clients that were notified of an item, and have not asked for anything since.
-    told: BTreeMap<ClientId, BTreeSet<Bytes>>,
+    notified: BTreeMap<ClientId, BTreeSet<Bytes>>,
 }
 
 impl Queues {
@@ -54,20 +54,20 @@ impl Queues {
     }
 
     /// Notifies a client of an item. Nobody else is: who comes second would find nothing.
-    pub(super) fn tell(&mut self, account: &mut Quota, client: ClientId, key: &[u8]) {
-        if self.told.entry(client).or_default().insert(Bytes::copy_from_slice(key)) {
+    pub(super) fn notify(&mut self, account: &mut Quota, client: ClientId, key: &[u8]) {
+        if self.notified.entry(client).or_default().insert(Bytes::copy_from_slice(key)) {
             account.hold(Limits::PER_ITEM + key.len());
         }
     }
 
     /// The queues of which only this client was notified.
-    pub(super) fn told(&self, client: ClientId) -> Option<&BTreeSet<Bytes>> {
-        if self.told.is_empty() { None } else { self.told.get(&client) }
+    pub(super) fn notified(&self, client: ClientId) -> Option<&BTreeSet<Bytes>> {
+        if self.notified.is_empty() { None } else { self.notified.get(&client) }
     }
 
     /// Returns the queues that still have items although the client does not fetch them.
     pub(super) fn left_by(&mut self, account: &mut Quota, client: ClientId) -> BTreeSet<Bytes> {
-        let mut left = self.told.remove(&client).unwrap_or_default();
+        let mut left = self.notified.remove(&client).unwrap_or_default();
         left.iter().for_each(|key| account.release(Limits::PER_ITEM + key.len()));
         left.retain(|key| self.holds(key));
         left

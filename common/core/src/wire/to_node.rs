@@ -46,9 +46,9 @@ pub enum ToNode {
     /// Find out which of these places can be reached from here; each is answered by `Probed`. Before `Rendezvous`.
     Probe(Places),
     /// Another host's agent asks whose connections are that come from here.
-    Whose(Question),
+    FindOwners(Question),
     /// The answer to such a question of this node's.
-    Theirs(Answer),
+    OwnersFound(Answer),
     /// Start these ranks.
     Spawn {
         /// As differences to their program's base.

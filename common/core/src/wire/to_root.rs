@@ -111,7 +111,7 @@ pub enum ToRoot {
         bytes: u64,
     },
     /// Whose connections to the store here are. The launcher passes it on to the hosts that they come from.
-    Whose(Question),
+    FindOwners(Question),
     /// A rank has ordered something of the job.
     Order(Box<RankOrder>),
     /// A rank was not started: its world is being ended.
@@ -127,7 +127,7 @@ pub enum ToRoot {
         port: u16,
     },
     /// The knowledge of this host about connections to another host's store.
-    Theirs(Answer),
+    OwnersFound(Answer),
     /// About the ranks here that read rlaunch's standard input.
     Input(InputNews),
     /// About the in-process restart of a function.

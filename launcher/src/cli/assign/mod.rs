@@ -11,7 +11,7 @@ use super::site::{Site, why};
 use super::table::{ASSIGN, Id, options};
 use super::values::count;
 use super::{Answer, Command, help};
-use crate::view::assign::Told;
+use crate::view::assign::RankFates;
 use keys::Named;
 pub(super) use keys::Placed;
 use rlaunch_core::error::Hint;
@@ -115,7 +115,7 @@ impl Trial {
     ///
     /// # Errors
     /// The policy, the hosts or a loss cannot be.
-    pub(crate) fn told(mut self, site: &Site<'_>) -> Result<Told, CliError> {
+    pub(crate) fn fates(mut self, site: &Site<'_>) -> Result<RankFates, CliError> {
         let policy = policy(&self.policy, site)?;
         let world = match self.place(site)? {
             Some(placement) => {

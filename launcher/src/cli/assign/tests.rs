@@ -21,7 +21,7 @@ flags = ['reserve', 'backfill']
 ";
 
 /// `file:TEXT` stands for a file with that text, in which `_` is a blank and `|` a new line.
-fn told(line: &str) -> Result<Told, String> {
+fn play(line: &str) -> Result<RankFates, String> {
     let site = Site {
         here: Here { name: "me".into(), cpus: 2 },
         units: &|_| 1,
@@ -46,13 +46,13 @@ fn told(line: &str) -> Result<Told, String> {
     };
     let words = line.split_whitespace().map(OsBytes::from);
     match parse(words.collect()).map_err(|error| error.render())? {
-        Command::Answer(Answer::Assign(trial)) => trial.told(&site).map_err(|error| error.render()),
+        Command::Answer(Answer::Assign(trial)) => trial.fates(&site).map_err(|error| error.render()),
         other => panic!("{other:?}"),
     }
 }
 
 fn shown(line: &str) -> Result<String, String> {
-    told(line).map(|told| text(&told, false))
+    play(line).map(|fates| text(&fates, false))
 }
 
 #[test]
@@ -86,14 +86,14 @@ In brackets: the number among all healthy ranks, where it is not RANK. --lose me
     assert!(few.contains("note: no rank is left; a job ends here\n") && !few.contains("brackets"), "{few}");
     let many = shown("-n 100 --assign shift --lose 0,2,4-98").unwrap();
     assert!(many.ends_with("\n100 ranks have a line each with --all-ranks\n"), "{many}");
-    assert_eq!(text(&told("-n 100 --assign shift").unwrap(), true).lines().count(), 106);
+    assert_eq!(text(&play("-n 100 --assign shift").unwrap(), true).lines().count(), 106);
 }
 
 #[test]
 fn a_tree_is_read_from_a_file() {
-    let told = told("--assign @file:tree -H a:4,b:4 --lose 1 --lose 1,2").unwrap();
-    assert_eq!(told.policy.to_string(), "a tree of 2 layers");
-    let lines: Vec<String> = text(&told, false).lines().skip(7).take(8).map(str::to_owned).collect();
+    let fates = play("--assign @file:tree -H a:4,b:4 --lose 1 --lose 1,2").unwrap();
+    assert_eq!(fates.policy.to_string(), "a tree of 2 layers");
+    let lines: Vec<String> = text(&fates, false).lines().skip(7).take(8).map(str::to_owned).collect();
     assert_eq!(
         lines,
         [
@@ -108,9 +108,9 @@ fn a_tree_is_read_from_a_file() {
         ]
     );
     // From a chain in a file, for programs.
-    let told = told_of("[assign]|policy_=_[\"max=1\",\"shift\"]|regrow_=_true").unwrap();
+    let fates = told_of("[assign]|policy_=_[\"max=1\",\"shift\"]|regrow_=_true").unwrap();
     assert_eq!(
-        json(&told),
+        json(&fates),
         "{\"note\":null,\"policy\":\"max=1,shift,regrow\",\"rounds\":[{\"active_rank\":[0,null],\"active_world_size\":1,\
          \"discarded\":[],\"joined\":[],\"lost\":[],\"rank\":[0,1],\"world_size\":2},{\"active_rank\":[null,0],\
          \"active_world_size\":1,\"discarded\":[],\"joined\":[],\"lost\":[0],\"rank\":[null,0],\"world_size\":1}]}\n"
@@ -125,12 +125,12 @@ fn a_tree_is_read_from_a_file() {
 }
 
 /// A file for two ranks of whom the first is lost.
-fn told_of(file: &str) -> Result<Told, String> {
+fn told_of(file: &str) -> Result<RankFates, String> {
     told_with(file, "-n 2 --lose 0")
 }
 
-fn told_with(file: &str, words: &str) -> Result<Told, String> {
-    told(&format!("--policy=@file:{file} {words}"))
+fn told_with(file: &str, words: &str) -> Result<RankFates, String> {
+    play(&format!("--policy=@file:{file} {words}"))
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn without_a_policy_it_is_that_of_a_job_whose_program_asks_for_nothing() {
 #[test]
 fn a_policy_that_has_nobody_work_is_refused() {
     let error = "error: --assign: max takes a whole number above 0, got '0'\n  try     max=64\n";
-    assert_eq!(told("--assign max=0 --world 4").map(|_| ()), Err(error.into()));
+    assert_eq!(play("--assign max=0 --world 4").map(|_| ()), Err(error.into()));
 }
 
 #[test]
@@ -294,13 +294,13 @@ fn assign_refuses_invalid_options() {
             "--ranks-per takes host, slice, rack, numa or env:NAME and a number above 0, as rack=16, got 'rack=0'\n  try     --ranks-per rack=16\n",
         ),
     ] {
-        assert_eq!(told(line).unwrap_err(), format!("error: {error}"), "{line}");
+        assert_eq!(play(line).unwrap_err(), format!("error: {error}"), "{line}");
     }
-    let told =
-        told("--assign fill,group(switch)==2,group(env:POD)>=1 -f hosts -n 5 --ranks-per rack=2 --ranks-per env:POD=3")
+    let fates =
+        play("--assign fill,group(switch)==2,group(env:POD)>=1 -f hosts -n 5 --ranks-per rack=2 --ranks-per env:POD=3")
             .unwrap();
-    assert_eq!(told.hosts, ["n1", "n1", "n2", "n2", "n2"].map(|name| Some(name.to_owned())));
-    assert_eq!(told.rounds[0].discarded, [Rank::new(4)]);
+    assert_eq!(fates.hosts, ["n1", "n1", "n2", "n2", "n2"].map(|name| Some(name.to_owned())));
+    assert_eq!(fates.rounds[0].discarded, [Rank::new(4)]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::keys::Named;
 use super::{CliError, Said, ranks, refuse};
-use crate::view::assign::{Round, Told};
+use crate::view::assign::{RankFates, Round};
 use rlaunch_core::id::Rank;
 use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_assign::{self, AssignError, Key, Policy, Source, World};
@@ -26,13 +26,13 @@ impl Step {
     }
 }
 
-pub(super) fn play(policy: Policy, size: u32, keys: Named, steps: &[Step]) -> Result<Told, CliError> {
+pub(super) fn play(policy: Policy, size: u32, keys: Named, steps: &[Step]) -> Result<RankFates, CliError> {
     let mut world = World::new(size);
-    let mut told = Told { policy, hosts: Vec::new(), note: None, rounds: Vec::new() };
+    let mut fates = RankFates { policy, hosts: Vec::new(), note: None, rounds: Vec::new() };
     let start = OsBytes::from("--assign");
-    round(&mut told, &mut world, [&[], &[]], &keys).map_err(|error| explain(&start, &error))?;
+    round(&mut fates, &mut world, [&[], &[]], &keys).map_err(|error| explain(&start, &error))?;
     for step in steps {
-        let of = OsBytes::from(format!("{}, round {}", step.said.option, told.rounds.len()));
+        let of = OsBytes::from(format!("{}, round {}", step.said.option, fates.rounds.len()));
         let (mut lost, mut joined) = (&[][..], &[][..]);
         if step.joins {
             joined = &step.ranks;
@@ -44,20 +44,25 @@ pub(super) fn play(policy: Policy, size: u32, keys: Named, steps: &[Step]) -> Re
         } else {
             lost = &step.ranks;
         }
-        round(&mut told, &mut world, [lost, joined], &keys).map_err(|error| explain(&of, &error))?;
+        round(&mut fates, &mut world, [lost, joined], &keys).map_err(|error| explain(&of, &error))?;
     }
     let all = u32::try_from(world.members().len()).unwrap_or(u32::MAX);
-    told.hosts = (0..all).map(|initial| keys.host(initial)).collect();
-    Ok(told)
+    fates.hosts = (0..all).map(|initial| keys.host(initial)).collect();
+    Ok(fates)
 }
 
 /// Plays a round.
-fn round(told: &mut Told, world: &mut World, [lost, joined]: [&[Rank]; 2], keys: &Named) -> Result<(), AssignError> {
+fn round(
+    fates: &mut RankFates,
+    world: &mut World,
+    [lost, joined]: [&[Rank]; 2],
+    keys: &Named,
+) -> Result<(), AssignError> {
     let mut gone: Vec<Rank> = lost.iter().filter_map(|rank| world.at(*rank)).collect();
     gone.sort_unstable();
-    let outcome = rank_assign::assign(&told.policy, world, lost, keys)?;
-    told.note = told.note.take().or_else(|| outcome.misplaced.map(|misplaced| misplaced.to_string()));
-    told.rounds.push(Round {
+    let outcome = rank_assign::assign(&fates.policy, world, lost, keys)?;
+    fates.note = fates.note.take().or_else(|| outcome.misplaced.map(|misplaced| misplaced.to_string()));
+    fates.rounds.push(Round {
         lost: gone,
         joined: joined.to_vec(),
         discarded: outcome.discarded,

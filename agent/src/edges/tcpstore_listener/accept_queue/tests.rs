@@ -84,9 +84,9 @@ fn broken_off_connection_is_never_accepted() {
     let (gone, _still) = (all.connect(), all.connect());
     assert_eq!((all.take(), all.queue.waiting.len()), (0, 2));
     break_off(gone);
-    assert!(all.queue.settled(1, Some(Peer(5))).is_none(), "while it was looked");
+    assert!(all.queue.record_owner(1, Some(Peer(5))).is_none(), "while it was looked");
     assert_eq!((all.queue.held, all.queue.refused().map(|(count, ..)| count)), (1, Some(1)));
-    let (_, peer) = all.queue.settled(2, Some(Peer(6))).unwrap();
+    let (_, peer) = all.queue.record_owner(2, Some(Peer(6))).unwrap();
     assert_eq!((peer, all.queue.held), (Peer(6), 1));
 }
 
@@ -104,7 +104,7 @@ fn unknown_connection_is_closed_after_a_while() {
         (all.queue.held, all.queue.refused().map(|(count, ..)| count), all.queue.deadline()),
         (0, Some(2), None)
     );
-    assert!(all.queue.settled(1, Some(Peer(5))).is_none(), "what is said later is of nobody");
+    assert!(all.queue.record_owner(1, Some(Peer(5))).is_none(), "what is said later is of nobody");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn sixty_four_at_a_time_once_it_is_known_that_nobody_is_between() {
     let ask = Turn::Ask(NodeId::new(8));
     assert_eq!(all(&mut fanout), [starts(0..8), [ask].into()].concat());
     assert_eq!(fanout.pop(), None, "asked once");
-    fanout.told(NodeId::new(8), Way::Direct);
+    fanout.on_way(NodeId::new(8), Way::Direct);
     assert_eq!(all(&mut fanout), starts(8..64));
     fanout.done(NodeId::new(17));
     assert_eq!(all(&mut fanout), starts(64..65));
@@ -48,9 +48,9 @@ fn eight_behind_a_jump_and_nobody_waits_for_them() {
     of(20..30, "m").for_each(|(node, kind)| fanout.push(node, kind));
     let asks = [8, 20].map(|n| Turn::Ask(NodeId::new(n)));
     assert_eq!(all(&mut fanout), [starts(0..8), asks.into()].concat());
-    fanout.told(NodeId::new(8), Way::Jump("bastion".into()));
+    fanout.on_way(NodeId::new(8), Way::Jump("bastion".into()));
     assert_eq!(fanout.pop(), None, "the others may be behind it, too");
-    fanout.told(NodeId::new(20), Way::Direct);
+    fanout.on_way(NodeId::new(20), Way::Direct);
     assert_eq!(all(&mut fanout), starts(20..30));
     fanout.done(NodeId::new(3));
     assert_eq!(all(&mut fanout), starts(8..9));
@@ -62,7 +62,7 @@ fn two_kinds_behind_one_jump_share_its_places() {
     of(0..20, "n").chain(of(20..40, "m")).for_each(|(node, kind)| fanout.push(node, kind));
     all(&mut fanout);
     for n in [8, 20] {
-        fanout.told(NodeId::new(n), Way::Jump("bastion".into()));
+        fanout.on_way(NodeId::new(n), Way::Jump("bastion".into()));
     }
     assert_eq!(fanout.pop(), None);
     // The host that was asked about was given up: the answer still holds for its kind.
@@ -85,7 +85,7 @@ fn silent_host_delays_no_other() {
     let mut fanout = Fanout::default();
     of(0..30, "n").for_each(|(node, kind)| fanout.push(node, kind));
     all(&mut fanout);
-    fanout.told(NodeId::new(8), Way::Jump("bastion".into()));
+    fanout.on_way(NodeId::new(8), Way::Jump("bastion".into()));
     assert_eq!(fanout.pop(), None);
     (0..8).for_each(|n| fanout.silent(NodeId::new(n)));
     assert_eq!(all(&mut fanout), starts(8..16));
@@ -103,7 +103,7 @@ fn only_so_many_may_be_silent() {
     let mut fanout = Fanout::default();
     of(0..2_000, "n").for_each(|(node, kind)| fanout.push(node, kind));
     all(&mut fanout);
-    fanout.told(NodeId::new(8), Way::Direct);
+    fanout.on_way(NodeId::new(8), Way::Direct);
     let mut open = 8;
     loop {
         let more = all(&mut fanout).len();
@@ -164,7 +164,7 @@ impl Simple {
         Some(Turn::Ask(open.0))
     }
 
-    fn told(&mut self, node: NodeId, way: Way) {
+    fn on_way(&mut self, node: NodeId, way: Way) {
         if let Some(at) = self.asked.iter().position(|(asked, _)| *asked == node) {
             self.ways.insert(self.asked.remove(at).1, way);
         }
@@ -200,8 +200,8 @@ proptest! {
                 },
                 4 => if let Some((node, _)) = simple.asked.get(usize::from(which) % simple.asked.len().max(1)).cloned() {
                     let way = if name < 3 { Way::Direct } else { Way::Jump(["a", "b"][name % 2].into()) };
-                    fanout.told(node, way.clone());
-                    simple.told(node, way);
+                    fanout.on_way(node, way.clone());
+                    simple.on_way(node, way);
                 },
                 5 => {
                     let node = NodeId::new(u32::from(which) % came.max(1));
@@ -257,7 +257,7 @@ proptest! {
             let next = usize::from(order.next().unwrap_or(0));
             if next.is_multiple_of(2) && !asked.is_empty() {
                 let node = asked.swap_remove(next / 2 % asked.len());
-                fanout.told(node, way(node));
+                fanout.on_way(node, way(node));
             } else if !active.is_empty() {
                 fanout.done(active.swap_remove(next % active.len()));
             } else if asked.is_empty() {

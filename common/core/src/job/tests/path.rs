@@ -18,8 +18,8 @@ fn starts(s: &Script) -> Vec<Option<u16>> {
             ToNode::App { .. }
             | ToNode::Rendezvous(_)
             | ToNode::Probe(_)
-            | ToNode::Whose(_)
-            | ToNode::Theirs(_)
+            | ToNode::FindOwners(_)
+            | ToNode::OwnersFound(_)
             | ToNode::Spawn { .. }
             | ToNode::Signal { .. }
             | ToNode::End { .. }
@@ -100,8 +100,8 @@ fn large_program_is_sent_in_parts() {
             ToNode::Start(_)
             | ToNode::Rendezvous(_)
             | ToNode::Probe(_)
-            | ToNode::Whose(_)
-            | ToNode::Theirs(_)
+            | ToNode::FindOwners(_)
+            | ToNode::OwnersFound(_)
             | ToNode::Signal { .. }
             | ToNode::End { .. }
             | ToNode::SchedulerEnds { .. }

@@ -54,7 +54,7 @@ impl Epochs {
 
     /// Puts a client into an epoch at its first request, and counts it there. `other`: where another one of its process is that has asked;
     /// `meets`: it begins to meet.
-    pub(super) fn settle(
+    pub(super) fn enter_first(
         &mut self,
         peer: Peer,
         client: ClientId,

@@ -73,7 +73,7 @@ fn host_of_first_waiting_rank_names_those_of_all_hosts() {
     }
     for now in [5, 30] {
         hosts.rigs.iter_mut().for_each(|rig| rig.pass(begin(now)));
-        hosts.settle();
+        hosts.exchange();
     }
     assert_eq!(hosts.rigs[0].news, [USED, waits(&[(1, 1), (3, 3)], &[(0, 0), (2, 2)])]);
     assert_eq!(hosts.rigs[1].news, [USED], "the other host reports");
@@ -98,7 +98,7 @@ fn library_of_another_host_that_speaks_another_wire_is_named() {
     }
     for now in [5, 30] {
         hosts.rigs.iter_mut().for_each(|rig| rig.pass(begin(now)));
-        hosts.settle();
+        hosts.exchange();
     }
     let apart = |waiting: (u32, u32), apart: (u32, u32)| MpiNews::Waits {
         waiting: vec![waiting],

@@ -23,13 +23,13 @@ fn many_keys_of_pmi_1_reach_the_other_host() {
             // The value of this key changes.
             hosts.rig(rank).say(client, &alloc::format!("cmd=put kvsname=k key=last{rank} value={round}\n"));
             hosts.rig(rank).say(client, "cmd=barrier_in\n");
-            hosts.settle();
+            hosts.exchange();
         }
         for (rank, client) in (0..).zip(clients) {
             assert!(hosts.rig(rank).taken(client).ends_with("cmd=barrier_out rc=0\n"));
             let get = |hosts: &mut Hosts, key: &str, value: &str| {
                 let at_once = hosts.rig(rank).say(client, &alloc::format!("cmd=get kvsname=k key={key}\n"));
-                hosts.settle();
+                hosts.exchange();
                 let found = at_once + &hosts.rig(rank).taken(client);
                 assert!(found == alloc::format!("cmd=get_result rc=0 found=TRUE value={value}\n"), "{key}: {found}");
             };
@@ -107,7 +107,7 @@ fn exchange_data(len: usize) {
         let mut fence = command(3);
         fence.procs([Proc { nspace: b"world", rank: ALL_RANKS }].into_iter()).size(0);
         hosts.rig(rank).send(client, &request(2, fence));
-        hosts.settle();
+        hosts.exchange();
         client
     });
     assert!(hosts.rigs.iter().all(|rig| rig.closed.is_empty()));
@@ -118,7 +118,7 @@ fn exchange_data(len: usize) {
         let immediate = b"\0\0\0\x01\0\0\0\x0fpmix.immediate\0\0\0\0\0\0\x01\x01";
         get.string(b"world").rank(of).size(1).raw(immediate);
         hosts.rig(0).send(clients[0], &request(3, get));
-        hosts.settle();
+        hosts.exchange();
         let answer = hosts.rig(0).written.remove(&clients[0]).unwrap();
         assert!(answer.windows(len).any(|part| part == value(of)), "{} bytes about rank {of}", answer.len());
     }

@@ -104,7 +104,7 @@ fn golden_clients_of_two_worlds_are_served_to_the_end() {
             hosts.rig(rank).mpi.answered(Mono::from_nanos(1), seq, &answer);
             hosts.rig(rank).drain();
         }
-        hosts.settle();
+        hosts.exchange();
     }
     for (rank, client) in (0..).zip(clients) {
         let sent = GOLDEN[rank as usize / 2][rank as usize % 2];
@@ -151,7 +151,7 @@ fn rank_of_pmix_starts_a_world_and_meets_it() {
     let mut get = command(4);
     get.string(PARENT.as_bytes()).rank(ALL_RANKS).size(0);
     hosts.rig(3).send(clients[3], &request(2, get));
-    hosts.settle();
+    hosts.exchange();
     assert!(has(&hosts.rig(3).written.remove(&clients[3]).unwrap(), b"pmix.job.size"));
     // The parents find data of a new rank after the meeting.
     let mut data = Writer::new(false);
@@ -169,7 +169,7 @@ fn rank_of_pmix_starts_a_world_and_meets_it() {
             }
             both(&mut body);
             hosts.rig(rank).send(client, &request(4, body));
-            hosts.settle();
+            hosts.exchange();
             assert_eq!(hosts.rigs.iter().all(|rig| rig.written.is_empty()), rank < 3, "all wait for the last one");
         }
         let answers: Vec<Vec<u8>> = (0..).zip(clients).map(|(rank, it)| hosts.rig(rank).written[&it].clone()).collect();
@@ -183,7 +183,7 @@ fn rank_of_pmix_starts_a_world_and_meets_it() {
     let mut get = command(4);
     get.string(CHILD.as_bytes()).rank(0).size(0);
     hosts.rig(0).send(clients[0], &request(5, get));
-    hosts.settle();
+    hosts.exchange();
     assert!(has(&hosts.rig(0).written[&clients[0]], &data));
 }
 

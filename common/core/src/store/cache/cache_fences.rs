@@ -20,11 +20,11 @@ struct Gathering {
     expected: RankSet,
     here: RankSet,
     /// The ranks that the owner knows of.
-    told: RankSet,
+    notified: RankSet,
     waiters: Vec<Waiter>,
     flight: Option<Seq>,
     pause: Span,
-    /// When a `Due::Tell` stands.
+    /// When a `Due::Notify` stands.
     tell_at: Option<Mono>,
 }
 
@@ -54,7 +54,7 @@ impl Cache {
             all: all.clone(),
             expected: all.without(&all.without(ranks)),
             here: RankSet::new(),
-            told: RankSet::new(),
+            notified: RankSet::new(),
             waiters: Vec::new(),
             flight: None,
             pause: FIRST,
@@ -68,7 +68,7 @@ impl Cache {
             let at = now + fence.pause;
             fence.tell_at = Some(at);
             fence.pause = Span::from_nanos(fence.pause.nanos().saturating_mul(2).min(LONGEST.nanos()));
-            self.due.insert((at, Due::Tell(name)));
+            self.due.insert((at, Due::Notify(name)));
         }
         true
     }
@@ -77,13 +77,13 @@ impl Cache {
     pub(super) fn notify_owner(&mut self, name: &Bytes) {
         let Some(fence) = self.fences.0.get_mut(name) else { return };
         if let Some(at) = fence.tell_at.take() {
-            self.due.remove(&(at, Due::Tell(name.clone())));
+            self.due.remove(&(at, Due::Notify(name.clone())));
         }
-        let new = fence.here.without(&fence.told);
+        let new = fence.here.without(&fence.notified);
         if fence.flight.is_some() && new.is_empty() {
             return;
         }
-        fence.told = fence.here.clone();
+        fence.notified = fence.here.clone();
         let (all, here, is_asked) = (fence.all.clone(), fence.here.clone(), fence.flight.is_some());
         if is_asked {
             self.fly(&Ask::Arrive { name, all: &all, who: &new }, Flight::Quiet);
@@ -100,7 +100,7 @@ impl Cache {
     pub(super) fn fence_over(&mut self, name: &Bytes, told: &Bytes) {
         let Some(fence) = self.fences.0.remove(name) else { return };
         if let Some(at) = fence.tell_at {
-            self.due.remove(&(at, Due::Tell(name.clone())));
+            self.due.remove(&(at, Due::Notify(name.clone())));
         }
         for waiter in fence.waiters {
             if let Some(due) = waiter.due(Due::Fence, name) {
@@ -142,11 +142,11 @@ impl Cache {
     /// Removes a fence without waiters: the owner learns which ranks had come, and need not answer.
     fn disband(&mut self, name: &Bytes) {
         let Some(fence) = self.fences.0.get(name).filter(|fence| fence.waiters.is_empty()) else { return };
-        let (all, new, flight) = (fence.all.clone(), fence.here.without(&fence.told), fence.flight);
+        let (all, new, flight) = (fence.all.clone(), fence.here.without(&fence.notified), fence.flight);
         let tell_at = fence.tell_at;
         self.fences.0.remove(name);
         if let Some(at) = tell_at {
-            self.due.remove(&(at, Due::Tell(name.clone())));
+            self.due.remove(&(at, Due::Notify(name.clone())));
         }
         if !new.is_empty() {
             self.fly(&Ask::Arrive { name, all: &all, who: &new }, Flight::Quiet);

@@ -7,7 +7,7 @@
 mod cache_fences;
 mod cache_waits;
 
-use super::owner::{LONGEST, Tell};
+use super::owner::{LONGEST, ToCache};
 use super::{Answer, Ask, Refusal, Seq, Table, Ticket};
 use crate::id::{ClientId, Rank};
 use crate::rank_set::RankSet;
@@ -110,7 +110,7 @@ enum Due {
     /// A client that waits at a fence.
     Fence(Bytes, Ticket),
     /// Arrivals at a fence that the owner does not know of.
-    Tell(Bytes),
+    Notify(Bytes),
 }
 
 /// A namespace, as seen from one host.
@@ -261,10 +261,10 @@ impl Cache {
     }
 
     /// The owner is beside us, and says it without a copy.
-    pub fn take(&mut self, tell: Tell) {
-        match tell {
-            Tell::Answer(ticket, _, words) if ticket.client != ITSELF => self.pass(ticket, words.into()),
-            Tell::Answer(..) | Tell::Drop(_) => self.receive(tell.down()),
+    pub fn take(&mut self, message: ToCache) {
+        match message {
+            ToCache::Answer(ticket, _, words) if ticket.client != ITSELF => self.pass(ticket, words.into()),
+            ToCache::Answer(..) | ToCache::Drop(_) => self.receive(message.down()),
         }
     }
 
@@ -291,7 +291,7 @@ impl Cache {
             match self.due.pop_first() {
                 Some((_, Due::Wait(key, ticket))) => self.waited_enough(&key, ticket),
                 Some((_, Due::Fence(name, ticket))) => self.fence_late(&name, ticket),
-                Some((_, Due::Tell(name))) => self.notify_owner(&name),
+                Some((_, Due::Notify(name))) => self.notify_owner(&name),
                 None => {}
             }
         }

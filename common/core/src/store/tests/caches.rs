@@ -5,7 +5,7 @@ use super::histories::{Call, Op, Rng, is_linearizable};
 use super::*;
 use crate::id::NodeId;
 use crate::store::cache::{Cache, CacheAction};
-use crate::store::owner::{Owner, Tell};
+use crate::store::owner::{Owner, ToCache};
 use crate::wire::frozen::client::{Code, Refused, Reply, Space, Words, write_reply};
 use crate::wire::store::{Down, Passage, Up, stamped, unstamped};
 use alloc::collections::VecDeque;
@@ -17,7 +17,7 @@ struct Site {
     relays: Vec<Cache>,
     /// On their way from a host, and to it: in order.
     ups: Vec<VecDeque<CacheAction>>,
-    downs: Vec<VecDeque<Tell>>,
+    downs: Vec<VecDeque<ToCache>>,
     now: Mono,
     next: u64,
     said: Vec<(usize, Ticket, Vec<u8>)>,
@@ -123,7 +123,7 @@ impl Site {
     }
 
     /// All that is on its way comes.
-    fn settle(&mut self) {
+    fn exchange(&mut self) {
         while self.ups.iter().any(|all| !all.is_empty()) || self.downs.iter().any(|all| !all.is_empty()) {
             for host in 0..self.relays.len() {
                 self.lift(host);
@@ -139,15 +139,15 @@ impl Site {
             self.relays[host].handle_timeout(self.now);
             self.collect(host);
         }
-        self.settle();
+        self.exchange();
         self.home.handle_timeout(self.now);
         self.spread();
-        self.settle();
+        self.exchange();
     }
 
     fn answer(&mut self, host: usize, client: u32, ask: Ask<'_>) -> Vec<u8> {
         let ticket = self.ask(host, client, ask);
-        self.settle();
+        self.exchange();
         self.of(ticket).expect("it does not wait")
     }
 
@@ -209,7 +209,7 @@ fn history(seed: u64, loses: bool) -> History {
             open.iter_mut().skip(loss.1).step_by(HOSTS).for_each(|slot| *slot = None);
         }
         match rng.below(4) {
-            _ if moment == MOMENTS => site.settle(),
+            _ if moment == MOMENTS => site.exchange(),
             0 => site.lift(rng.below(HOSTS)),
             1 => site.lower(rng.below(HOSTS)),
             2 => site.lower(rng.below(HOSTS)),
@@ -293,11 +293,11 @@ fn several_who_ask_for_the_same_at_once_are_one() {
     let all: Vec<Ticket> = (1..9).map(|client| site.ask(0, client, Ask::Get(b"k"))).collect();
     let waits: Vec<Ticket> =
         (1..9).map(|client| site.ask(0, client, Ask::Wait { keys: &[b"w"], within: None })).collect();
-    site.settle();
+    site.exchange();
     assert!(all.iter().all(|ticket| value_of(&site.of(*ticket).unwrap()).is_some()));
     assert_eq!(site.asked, 2, "one get, one wait");
     let all: Vec<Ticket> = (1..9).map(|client| site.ask(0, client, Ask::Get(b"none"))).collect();
-    site.settle();
+    site.exchange();
     assert!(all.iter().all(|ticket| value_of(&site.of(*ticket).unwrap()).is_none()));
     assert_eq!(core::mem::replace(&mut site.asked, 2), 4, "what is not there is not kept: those who came later, once");
     site.answer(0, 9, Ask::Set(b"w", b""));
@@ -317,7 +317,7 @@ fn change_of_cached_key_waits_for_caches() {
     site.lift(1);
     site.lower(0);
     assert_eq!(site.of(set), None, "host 2 still has the old value");
-    site.settle();
+    site.exchange();
     assert_eq!(value_of(&site.answer(1, 1, Ask::Get(b"k"))).as_deref(), Some(&b"new"[..]));
     assert!(site.of(set).is_some());
     // A lost host delays no other.
@@ -343,7 +343,7 @@ fn told_of_fence(hosts: u32, each: u32) -> usize {
         let ask = Ask::Fence { name: b"f", all: &all, who: &who, within: Some(Span::from_secs(60)) };
         site.ask(usize::try_from(rank / each).unwrap(), 1 + rank % each, ask);
     }
-    site.settle();
+    site.exchange();
     assert_eq!(site.said.len(), usize::try_from(hosts * each).unwrap());
     assert!(site.said.iter().all(|(_, _, words)| words == b"\0"));
     assert!(site.relays.iter().all(|relay| relay.poll_timeout().is_none()), "nothing is left of it");
@@ -387,7 +387,7 @@ fn missing_ranks_at_a_fence_are_named() {
     }
     assert_eq!(site.of(patient), None);
     let last = arrive(&mut site, 11, None);
-    site.settle();
+    site.exchange();
     assert!(site.of(last).is_some() && site.of(patient).is_some());
 }
 
@@ -408,7 +408,7 @@ fn a_wait_names_its_key_and_its_time_and_is_forgotten_with_its_client() {
     let mut site = Site::new(2, 2);
     let late = site.ask(0, 1, Ask::Wait { keys: &[b"k"], within: Some(Span::from_secs(2)) });
     let patient = site.ask(0, 2, Ask::Wait { keys: &[b"k"], within: None });
-    site.settle();
+    site.exchange();
     site.later(Span::from_secs(2));
     assert_eq!(complaint(&site.of(late).unwrap()), "nobody has set 'k'");
     assert_eq!(site.of(patient), None);
@@ -416,7 +416,7 @@ fn a_wait_names_its_key_and_its_time_and_is_forgotten_with_its_client() {
     site.collect(0);
     let cancelled = site.ups[0].iter().any(|up| matches!(up, CacheAction::Cancel(_)));
     assert!(cancelled, "nobody waits any more: {:?}", site.ups[0]);
-    site.settle();
+    site.exchange();
     site.answer(1, 1, Ask::Set(b"k", b""));
     assert_eq!(site.of(patient), None, "nobody is told");
 }
@@ -431,7 +431,7 @@ fn a_space_that_is_gone_says_so_to_all_who_wait() {
         site.ask(1, 1, Ask::Take { key: b"q", within: None }),
         site.ask(1, 2, Ask::Wait { keys: &[b"k", b"l"], within: None }),
     ];
-    site.settle();
+    site.exchange();
     site.answer(0, 5, Ask::Set(b"kept", b"1"));
     site.answer(1, 4, Ask::Get(b"kept"));
     let deferred = site.ask(0, 3, Ask::Set(b"kept", b"2"));
@@ -442,7 +442,7 @@ fn a_space_that_is_gone_says_so_to_all_who_wait() {
         site.collect(host);
     }
     let said = site.said.len();
-    site.settle();
+    site.exchange();
     assert_eq!(site.said.len(), said, "what is late is no second answer");
     for ticket in waits.into_iter().chain([in_flight, deferred]) {
         assert_eq!(complaint(&site.of(ticket).unwrap()), "the namespace is gone");
@@ -509,7 +509,7 @@ fn value_read_during_pending_change_is_not_cached() {
     site.lower(2);
     assert_eq!(value_of(&site.of(read).unwrap()), Some(b"1".to_vec()));
     assert_eq!(site.of(change), None);
-    site.settle();
+    site.exchange();
     assert!(site.of(change).is_some());
     assert_eq!(value_of(&site.answer(2, 21, Ask::Get(b"b"))), Some(b"2".to_vec()));
     // A client that has withdrawn its request delays no other.
@@ -521,7 +521,7 @@ fn value_read_during_pending_change_is_not_cached() {
     site.lift(0);
     site.relays[0].gone(ClientId::new(1));
     site.collect(0);
-    site.settle();
+    site.exchange();
     site.answer(0, 2, Ask::Set(b"c", b"4"));
     site.answer(2, 21, Ask::Get(b"c"));
     let asked = site.asked;
@@ -535,17 +535,17 @@ fn query_of_missing_ranks_does_not_arrive_at_next_fence() {
     let (all, own, other) = (RankSet::world(2), ranks(&[0]), ranks(&[1]));
     let within = Some(Span::from_millis(100));
     let late = site.ask(1, 1, Ask::Fence { name: b"f", all: &all, who: &other, within });
-    site.settle();
+    site.exchange();
     let first = site.ask(0, 1, Ask::Fence { name: b"f", all: &all, who: &own, within: None });
     site.lift(0);
     // It is complete; the word is on its way to the second host, where time is over.
     site.now = site.now + Span::from_millis(100);
     site.relays[1].handle_timeout(site.now);
     site.collect(1);
-    site.settle();
+    site.exchange();
     let done = |told: Option<Vec<u8>>| told.is_some_and(|words| Reply::parse(&words) == Ok(Reply::Done));
     assert!(done(site.of(first)) && done(site.of(late)), "both have come: {:?}", site.said);
     let next = site.ask(0, 1, Ask::Fence { name: b"f", all: &all, who: &own, within: None });
-    site.settle();
+    site.exchange();
     assert_eq!(site.of(next), None, "the other has not come to this one");
 }

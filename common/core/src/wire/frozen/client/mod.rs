@@ -202,14 +202,14 @@ pub fn bye_frame(why: &str) -> Vec<u8> {
 
 /// A message of an agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Told<'a> {
+pub enum FromAgent<'a> {
     /// The answer to the ask of this number.
     Answer(u64, Reply<'a>),
     /// The agent closes, for this reason.
     Bye(&'a [u8]),
 }
 
-impl<'a> Told<'a> {
+impl<'a> FromAgent<'a> {
     /// From a whole frame.
     ///
     /// # Errors

@@ -143,7 +143,9 @@ fn unknown_operation_is_refused_with_its_number() {
         let Ok(Heard::Unknown(unknown)) = Heard::parse(frame) else { panic!("{frame:?}") };
         assert_eq!((unknown.seq, unknown.reply()), (seq, reply.to_vec()), "{frame:?}");
         let answer = answer_frame(seq, reply);
-        let Ok(Told::Answer(to, Reply::Refused(refused))) = Told::parse(&answer) else { panic!("{answer:?}") };
+        let Ok(FromAgent::Answer(to, Reply::Refused(refused))) = FromAgent::parse(&answer) else {
+            panic!("{answer:?}")
+        };
         assert_eq!((to, refused.code), (seq, Code::Unsupported));
     }
     // No kind; no number, no operation; one that is known and cut.
@@ -168,9 +170,12 @@ fn frames_are_as_they_were() {
     assert_eq!((frame_len(&frame), Asked::parse(&frame)), (Ok(Some(frame.len())), Ok(asked)));
     let frame = answer_frame(3, b"\0");
     assert_eq!(frame, b"\x0a\0\0\0\x01\x03\0\0\0\0\0\0\0\0");
-    assert_eq!((frame_len(&frame), Told::parse(&frame)), (Ok(Some(frame.len())), Ok(Told::Answer(3, Reply::Done))));
+    assert_eq!(
+        (frame_len(&frame), FromAgent::parse(&frame)),
+        (Ok(Some(frame.len())), Ok(FromAgent::Answer(3, Reply::Done)))
+    );
     let frame = bye_frame("no");
-    assert_eq!((frame_len(&frame), Told::parse(&frame)), (Ok(Some(frame.len())), Ok(Told::Bye(b"no"))));
+    assert_eq!((frame_len(&frame), FromAgent::parse(&frame)), (Ok(Some(frame.len())), Ok(FromAgent::Bye(b"no"))));
     assert_eq!(frame_len(b"\0\0\x10\0"), Err(Malformed), "1 MiB is too long");
     assert_eq!(frame_len(b"\0\0\x0f"), Ok(None));
 }
@@ -182,6 +187,6 @@ proptest! {
             let again = Words::write(words.ask());
             prop_assert_eq!(Words::parse(&again), Ok(words.clone()));
         }
-        let _whatever = (Reply::parse(&bytes), Asked::parse(&bytes), Told::parse(&bytes), Heard::parse(&bytes), frame_len(&bytes));
+        let _whatever = (Reply::parse(&bytes), Asked::parse(&bytes), FromAgent::parse(&bytes), Heard::parse(&bytes), frame_len(&bytes));
     }
 }
