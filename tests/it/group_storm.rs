@@ -64,7 +64,7 @@ fn round(client: &Path, victim: Victim, after: Duration) {
     assert!(done.exit == expected || is_late, "{story}: {:?}, not {expected:?}\n{}", done.exit, done.err());
 }
 
-/// What groups may leave in shared memory. A directory for error files stays where another test has killed all processes of a job.
+/// The files of groups in shared memory. A directory for error files stays after another test has killed all processes of a job.
 fn in_shared_memory() -> Vec<std::ffi::OsString> {
     let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|entry| entry.file_name());
     let is_of_groups = |name: &str| name.contains("rlaunch") && !name.ends_with(".errors");
