@@ -67,7 +67,9 @@ fn log_that_is_cut_off_is_shown_as_far_as_it_goes() {
     let done = job();
     let dir = done.scratch.dir();
     let log = fs::read(dir.join("log")).unwrap();
-    fs::write(dir.join("cut"), &log[..log.len() * 2 / 3]).unwrap();
+    // In the middle of a line.
+    let cut = log[..log.len() * 2 / 3].iter().rposition(|b| *b == b'\n').unwrap() + 10;
+    fs::write(dir.join("cut"), &log[..cut]).unwrap();
     let (out, err, code) = said(&report(&["cut"], dir));
     assert!(err.starts_with("rlaunch: cut is cut off in line ") && code == Some(0), "{err}");
     assert!(out.contains("the log ends before the job does"), "{out}");
