@@ -114,8 +114,7 @@ fn unsafe_code_stays_in_its_room() {
             assert_eq!(text.contains("#![forbid(unsafe_code)]"), !allowed && !has_room, "{name}/{top}");
         }
         if has_room {
-            // One file, with its tests, for each direction of the border to C. C calls the top of the crate, and the bottom calls C:
-            // both in one module would be an import cycle.
+            // `ffi` has the functions that C calls, `native_calls` the calls of C's functions. One module with both would be an import cycle.
             let rooms = ["ffi", "native_calls"].map(|room| dir.join("src").join(room));
             for path in sources_in(&dir.join("src")) {
                 if rooms.contains(&path.with_extension("")) {

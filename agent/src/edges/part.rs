@@ -33,7 +33,7 @@ use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
-/// One concern of the edges, with a state of its own. A part uses the base, and no other part: `Edges` does everything that needs two.
+/// A concern of the edges with its own state. A part uses the base and no other part. `Edges` does what needs two parts.
 pub(super) trait Part {
     /// Orders of the machine for it.
     type Action;

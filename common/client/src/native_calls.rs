@@ -109,7 +109,7 @@ unsafe fn replace(place: *mut *mut c_void, new: *mut c_void) -> Result<(), HoldE
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let page = usize::try_from(page).ok().filter(|page| page.is_power_of_two()).unwrap_or(4096);
     let start = place.map_addr(|addr| addr & !(page - 1)).cast::<c_void>();
-    // It stays writable: other threads may need the rest of the page to be, and what it was before cannot be asked.
+    // The page stays writable: another thread may be writing to it, and the kernel cannot be asked for its protection before.
     // SAFETY: the page is there, as one place of it is, and is read as before.
     if unsafe { libc::mprotect(start, page, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
         return Err(HoldError::System(io::Error::last_os_error()));

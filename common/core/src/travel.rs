@@ -146,7 +146,7 @@ mod tests {
         ] {
             assert_eq!(resolved(wdir, dir).wdir, Some(expected.into()), "{wdir:?} from {dir:?}");
         }
-        assert_eq!(resolved(None, "").wdir, None, "a directory that nobody could name");
+        assert_eq!(resolved(None, "").wdir, None, "the directory has no name");
     }
 
     #[test]

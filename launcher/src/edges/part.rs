@@ -13,7 +13,7 @@ use rlaunch_core::time::Mono;
 use std::sync::Arc;
 use std::task::Context;
 
-/// One concern of the edges, with a state of its own. A part uses no other part.
+/// A concern of the edges with its own state. A part uses no other part.
 pub(super) trait Part {
     /// A record of the job's log.
     fn hear(&mut self, _record: &Record) {}

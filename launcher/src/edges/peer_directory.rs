@@ -48,8 +48,8 @@ impl Directory {
                     }
                 }
                 None => {
-                    let nobody = |comer| Verdict { comer, member: None, foreign: true };
-                    send_verdicts(nodes, question.asker, comers.into_iter().map(nobody));
+                    let foreign = |comer| Verdict { comer, member: None, foreign: true };
+                    send_verdicts(nodes, question.asker, comers.into_iter().map(foreign));
                 }
             }
         }

@@ -81,16 +81,16 @@ pub enum SliceNews {
 /// Why a host of a slice is not ready.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Obstacle {
-    /// It is being reached, or gets ready.
+    /// The host is being reached, or gets ready.
     #[default]
     Awaited,
-    /// It was not reached.
+    /// The host was not reached.
     Failed(HostFailure),
-    /// It cannot do what was asked for.
+    /// The host cannot do the job.
     Refused(NodeRefusal),
-    /// It was lost.
+    /// The host was lost.
     Lost(Lost),
-    /// It is about to be taken away.
+    /// The host is about to be taken away.
     Warned(WarningSource),
 }
 

@@ -104,7 +104,7 @@ fn unknown_connection_is_closed_after_a_while() {
         (all.queue.held, all.queue.refused().map(|(count, ..)| count), all.queue.deadline()),
         (0, Some(2), None)
     );
-    assert!(all.queue.record_owner(1, Some(Peer(5))).is_none(), "what is said later is of nobody");
+    assert!(all.queue.record_owner(1, Some(Peer(5))).is_none(), "a later answer belongs to no connection");
 }
 
 #[test]
