@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 const EDGES: &[(&str, &[&str])] = &[
     ("rlaunch-core", &[]),
     ("rlaunch-sys", &[]),
-    ("rlaunch-client", &["rlaunch-core"]),
+    ("rlaunch-sys-client", &[]),
+    ("rlaunch-client", &["rlaunch-core", "rlaunch-sys-client"]),
     ("rlaunch-net", &["rlaunch-core"]),
     ("rlaunch-agent", &["rlaunch-core", "rlaunch-net", "rlaunch-sys"]),
     ("rlaunch", &["rlaunch-agent", "rlaunch-client", "rlaunch-core", "rlaunch-net", "rlaunch-sys"]),

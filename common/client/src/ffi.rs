@@ -1,5 +1,5 @@
-//! Functions that C calls (`include/rlaunch.h`, which a test compares with this file). [`native_calls`](crate::native_calls) has the other
-//! direction: functions of C that this crate calls. These two files have all unsafe code of this crate.
+//! Functions that C calls (`include/rlaunch.h`, which a test compares with this file). The other direction, functions of
+//! C that this crate calls, is in `rlaunch_sys_client`. This file has all unsafe code of this crate.
 //!
 //! `ffi/exports.rs` is the list of what C can call. Arguments cross the border once, as [`Given`], whose functions read and write them as the
 //! header allows. The work of a call is safe code, in the modules below, in [`error::guarded`]: panics do not cross.
@@ -19,7 +19,6 @@ mod run;
 mod session;
 mod types;
 
-use crate::native_calls::gloo::rl_gloo;
 use crate::session::AddPending;
 use ffi_calls::{rl_calls, rl_event, rl_frame, rl_part, rl_peer};
 use ffi_error::Failure;
@@ -27,6 +26,7 @@ use ffi_sharding::{rl_axis, rl_sharding};
 use ffi_store::{rl_buffer, rl_store};
 use ffi_world::rl_world;
 use given::Cross as _;
+use rlaunch_sys_client::gloo::rl_gloo;
 use run::{rl_hooks, rl_options};
 use session::rl_session;
 use std::ffi::{c_char, c_int, c_void};
@@ -60,8 +60,8 @@ listed!(exports);
 /// Arguments of C, and their permitted uses. In a module of its own: no other code can make one.
 mod given {
     use super::*;
+    use crate::State;
     use crate::calls::Sent;
-    use crate::{State, native_calls};
     use rlaunch_core::os_bytes::OsBytes;
     use std::ffi::CStr;
     use std::marker::PhantomData;
@@ -318,7 +318,7 @@ mod given {
             let given = unsafe { self.0.0.as_ref() };
             let given = given.ok_or_else(|| Failure::argument("what gloo has is needed, and NULL was given"))?;
             // SAFETY: the same.
-            Ok(unsafe { native_calls::hold(given) }?)
+            Ok(unsafe { rlaunch_sys_client::hold(given) }?)
         }
     }
 

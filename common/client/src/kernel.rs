@@ -1,4 +1,4 @@
-//! Safe requests to the kernel: the others are in `native_calls`.
+//! Safe requests to the kernel: the others are in `rlaunch_sys_client`.
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout};
@@ -141,13 +141,13 @@ pub(crate) struct Known {
 
 impl Known {
     pub(crate) fn new(fd: RawFd) -> io::Result<Self> {
-        let held = crate::native_calls::duplicate(fd)?;
+        let held = rlaunch_sys_client::duplicate(fd)?;
         Ok(Self { fd, inode: inode(&held)? })
     }
 
     /// Shuts it down, if it is still there. The checked descriptor is held, so another cannot be put into its place meanwhile.
     pub(crate) fn shut_down(self) -> bool {
-        let Ok(held) = crate::native_calls::duplicate(self.fd) else { return false };
+        let Ok(held) = rlaunch_sys_client::duplicate(self.fd) else { return false };
         inode(&held).is_ok_and(|now| now == self.inode)
             && nix::sys::socket::shutdown(held.as_raw_fd(), Shutdown::Both).is_ok()
     }
@@ -172,7 +172,7 @@ pub(crate) fn set_environment(pairs: &[(Vec<u8>, Option<Vec<u8>>)]) {
         let value = value.as_deref().filter(|value| !value.contains(&0)).map(OsStr::from_bytes);
         // Most are as they were, and glibc's setenv searches, copies and keeps all that it was ever told.
         if std::env::var_os(name).as_deref() != value {
-            crate::native_calls::set_variable(name, value);
+            rlaunch_sys_client::set_variable(name, value);
         }
     }
 }

@@ -16,7 +16,6 @@ pub mod groups;
 mod hooks;
 mod idle;
 mod kernel;
-mod native_calls;
 mod own_store;
 mod restart;
 mod round;

@@ -27,7 +27,7 @@ fn code() -> String {
     let dir = root().join("common/client/src/ffi");
     let mut files: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.is_file() && !file.ends_with("tests.rs"));
-    files.extend(["ffi.rs", "native_calls/gloo.rs"].map(|file| root().join("common/client/src").join(file)));
+    files.extend(["common/client/src/ffi.rs", "common/sys/client/src/gloo.rs"].map(|file| root().join(file)));
     files.sort();
     files.iter().map(|file| fs::read_to_string(file).unwrap()).collect()
 }
@@ -175,7 +175,7 @@ fn structures_are_as_the_header_says() {
         let (_, rest) = code.split_once(&format!("pub struct {name} {{")).unwrap_or_else(|| panic!("no {name}"));
         let done: Vec<String> = split(rest.split_once('}').unwrap().0)
             .iter()
-            .map(|member| member.trim_start_matches("pub(super) ").trim())
+            .map(|member| member.trim_start_matches("pub(super) ").trim_start_matches("pub(crate) ").trim())
             .map(|member| member.split_once("; ").map_or_else(|| member.to_owned(), |(array, _)| format!("{array}]")))
             .map(|member| member.replace("Option<Abort>", "a function"))
             .collect();

@@ -41,7 +41,7 @@ impl Calls {
             record.pid = getsockopt(stream, PeerCredentials).map_or(0, |worker| worker.pid().unsigned_abs());
         }
         // A child of the worker may hold the connection open after its end.
-        let process = if is_near { crate::native_calls::open_process(record.pid).ok() } else { None };
+        let process = if is_near { rlaunch_sys_client::open_process(record.pid).ok() } else { None };
         let peer = self.add(&mut self.inner(), stream, process, &[])?;
         Ok(Attached { peer, record, is_near })
     }

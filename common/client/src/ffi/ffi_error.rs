@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 
 use crate::caught::caught;
-use crate::native_calls::HoldError;
 use crate::{Error, RestartError};
 use rlaunch_core::wire::frozen::client::Code;
+use rlaunch_sys_client::HoldError;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 

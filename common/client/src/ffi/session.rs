@@ -5,10 +5,10 @@
 use super::ffi_error::{Failure, guarded};
 use super::given::Given;
 use super::types::{rl_bytes, rl_fault_info, rl_next, rl_pair, rl_round, text, time};
-use crate::native_calls::gloo::{self, rl_gloo};
 use crate::session::{AddPending, Aim, Next, Options, Session};
 use crate::state::Leave;
 use rlaunch_core::wire::frozen::client::client_round::Dismissal;
+use rlaunch_sys_client::gloo::{self, rl_gloo};
 use std::ffi::{CString, c_char, c_int};
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};

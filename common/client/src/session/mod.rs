@@ -14,7 +14,6 @@ mod open;
 pub(crate) mod tests;
 
 use crate::kernel::Known;
-use crate::native_calls::gloo;
 use crate::state::{Cause, Leave, State};
 use crate::token::Token;
 use crate::{Error, Interrupted, call_guard};
@@ -27,6 +26,7 @@ use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::rank_fault::{FaultKind, TEXT};
 use rlaunch_core::time::Span;
 use rlaunch_core::wire::frozen::client::client_round::{Dismissal, Said};
+use rlaunch_sys_client::gloo;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};

@@ -12,7 +12,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{Abort, GLOO, Gloo};
+use crate::{Abort, GLOO, Gloo};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::thread;
@@ -27,16 +27,15 @@ const AGAIN: Duration = Duration::from_millis(10);
 const LAST: u32 = 200;
 
 /// Places in tables of gloo's classes, and functions to call.
-#[expect(unreachable_pub, reason = "a type of the header")]
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct rl_gloo {
-    pub(super) wait_recv: *mut *mut c_void,
-    pub(super) wait_send: *mut *mut c_void,
-    pub(super) connect: *mut *mut c_void,
-    pub(super) abort_recv: Option<Abort>,
-    pub(super) abort_send: Option<Abort>,
-    pub(super) close: Option<Abort>,
+    pub(crate) wait_recv: *mut *mut c_void,
+    pub(crate) wait_send: *mut *mut c_void,
+    pub(crate) connect: *mut *mut c_void,
+    pub(crate) abort_recv: Option<Abort>,
+    pub(crate) abort_send: Option<Abort>,
+    pub(crate) close: Option<Abort>,
 }
 
 /// Whether waits are ended. A process has one; tests have their own.
@@ -51,14 +50,14 @@ static PROCESS: Turns = Turns::new();
 
 /// The kind of a wait.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Recv = 0,
     Send = 1,
     Connect = 2,
 }
 
 impl Kind {
-    pub(super) const fn of(number: usize) -> Self {
+    pub(crate) const fn of(number: usize) -> Self {
         match number {
             0 => Self::Recv,
             1 => Self::Send,
@@ -119,7 +118,7 @@ impl Drop for Noted {
 }
 
 /// A slot whose waiter must not go away.
-pub(super) struct Held<'a> {
+pub(crate) struct Held<'a> {
     slot: &'a Slot,
     who: usize,
 }
@@ -134,7 +133,7 @@ impl<'a> Held<'a> {
     }
 
     /// The address of what it waits at.
-    pub(super) const fn who(&self) -> usize {
+    pub(crate) const fn who(&self) -> usize {
         self.who
     }
 }
@@ -153,7 +152,7 @@ fn abort_all(gloo: &Gloo) {
 }
 
 /// Waits as gloo does, and noted.
-pub(super) fn wait(kind: Kind, who: usize, timeout: i64, original: impl Fn(i64) -> bool) -> bool {
+pub(crate) fn wait(kind: Kind, who: usize, timeout: i64, original: impl Fn(i64) -> bool) -> bool {
     let noted = Noted::new(who, kind);
     let done = original(timeout);
     if done || !noted.was_aborted() {
@@ -164,7 +163,7 @@ pub(super) fn wait(kind: Kind, who: usize, timeout: i64, original: impl Fn(i64) 
 }
 
 /// The same for who connects.
-pub(super) fn connect(who: usize, original: impl FnOnce()) {
+pub(crate) fn connect(who: usize, original: impl FnOnce()) {
     let _noted = Noted::new(who, Kind::Connect);
     original();
 }
@@ -215,21 +214,21 @@ impl Turns {
 }
 
 /// From now on waits are ended with the rounds of this process.
-pub(crate) fn arm() {
+pub fn arm() {
     PROCESS.arm(true);
 }
 
 /// A round has ended: who waits is to come out, until it is [`over`].
-pub(crate) fn end() {
+pub fn end() {
     PROCESS.end();
 }
 
 /// The next round begins. Not before: objects of the round before may be freed after its end, and its threads are waited for.
-pub(crate) fn over() {
+pub fn over() {
     PROCESS.over();
 }
 
 /// The session that has asked for it is over; what it has left behind may still come out.
-pub(crate) fn disarm() {
+pub fn disarm() {
     PROCESS.arm(false);
 }

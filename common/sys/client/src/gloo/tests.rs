@@ -2,9 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-use super::super::tests::{connect, held, now_at, seen, wait};
-use super::super::{Connect, Wait};
 use super::*;
+use crate::tests::{connect, held, now_at, seen, wait};
+use crate::{Connect, Wait};
 use std::ffi::c_int;
 use std::panic::{catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex};

@@ -1,9 +1,9 @@
-//! Functions of C that this crate calls and no safe crate offers: the kernel's, `setenv`, and those in the tables of gloo's classes.
+//! Functions of C that the client calls and no safe crate offers: the kernel's, `setenv`, and those in the tables of gloo's classes.
 //!
-//! All other modules of the crate may import this one. No module imports `ffi`, whose functions C calls.
+//! A crate of its own beside `rlaunch-sys`, whose dependencies a training program would load for nothing.
 #![allow(unsafe_code, reason = "it calls C; every block says why it is sound")]
 
-pub(crate) mod gloo;
+pub mod gloo;
 
 use gloo::{Kind, rl_gloo};
 use std::ffi::{OsStr, c_int, c_void};
@@ -53,7 +53,7 @@ impl Gloo {
 
 /// Why gloo's tables keep their own functions.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum HoldError {
+pub enum HoldError {
     /// The caller gave something else than tables and functions of gloo's.
     #[error("{0}")]
     Argument(&'static str),
@@ -66,7 +66,7 @@ pub(crate) enum HoldError {
 ///
 /// # Safety
 /// Places and functions are those of gloo's classes for TCP, as built for this platform. The places hold what the header says.
-pub(crate) unsafe fn hold(given: &rl_gloo) -> Result<(), HoldError> {
+pub unsafe fn hold(given: &rl_gloo) -> Result<(), HoldError> {
     let places = [given.wait_recv, given.wait_send, given.connect];
     let (Some(abort_recv), Some(abort_send), Some(close)) = (given.abort_recv, given.abort_send, given.close) else {
         return Err(HoldError::Argument("a function of gloo's is NULL"));
@@ -109,7 +109,7 @@ unsafe fn replace(place: *mut *mut c_void, new: *mut c_void) -> Result<(), HoldE
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let page = usize::try_from(page).ok().filter(|page| page.is_power_of_two()).unwrap_or(4096);
     let start = place.map_addr(|addr| addr & !(page - 1)).cast::<c_void>();
-    // The page stays writable: another thread may be writing to it, and the kernel cannot be asked for its protection before.
+    // The page stays writable: another thread may be writing to it, and no system call returns the protection that it had.
     // SAFETY: the page is there, as one place of it is, and is read as before.
     if unsafe { libc::mprotect(start, page, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
         return Err(HoldError::System(io::Error::last_os_error()));
@@ -120,7 +120,7 @@ unsafe fn replace(place: *mut *mut c_void, new: *mut c_void) -> Result<(), HoldE
 }
 
 /// Duplicates the descriptor that has this number now.
-pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: no memory is touched; a number that is no descriptor is an error.
     let held = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
     if held < 0 {
@@ -131,7 +131,7 @@ pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
 }
 
 /// A descriptor of a process, which can be read once it has exited.
-pub(crate) fn open_process(pid: u32) -> io::Result<OwnedFd> {
+pub fn open_process(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: no memory is touched; a number that is no process is an error.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(pid), 0_i64) };
     let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
@@ -140,7 +140,7 @@ pub(crate) fn open_process(pid: u32) -> io::Result<OwnedFd> {
 }
 
 /// Sends a signal to one thread of this process. A thread that has ended gets none.
-pub(crate) fn signal_thread(tid: i32, signo: i32) {
+pub fn signal_thread(tid: i32, signo: i32) {
     let pid = libc::c_long::from(std::process::id());
     // SAFETY: no memory is touched; what the signal does is its handler's, which the caller has chosen.
     unsafe { libc::syscall(libc::SYS_tgkill, pid, libc::c_long::from(tid), libc::c_long::from(signo)) };
@@ -149,7 +149,7 @@ pub(crate) fn signal_thread(tid: i32, signo: i32) {
 /// Sets or unsets a variable, for `kernel::set_environment`, whose comment says when. The name is not empty and has no `=`. Neither name
 /// nor value has a 0 byte.
 #[expect(clippy::disallowed_methods, reason = "the program has asked for it: its rank may change while it runs")]
-pub(crate) fn set_variable(name: &OsStr, value: Option<&OsStr>) {
+pub fn set_variable(name: &OsStr, value: Option<&OsStr>) {
     match value {
         // SAFETY: the program has asked for it, and its training thread does nothing else meanwhile; Rust's own functions lock.
         Some(value) => unsafe { std::env::set_var(name, value) },
@@ -167,29 +167,29 @@ mod tests {
     use std::ptr::null_mut;
 
     /// The value that a call got.
-    pub(super) fn seen<'a, T>(this: *mut c_void) -> &'a T {
+    pub(crate) fn seen<'a, T>(this: *mut c_void) -> &'a T {
         // SAFETY: the test hands in nothing but leaked buffers of this type.
         unsafe { &*this.cast::<T>() }
     }
 
-    pub(super) fn held(given: &rl_gloo) -> Result<(), HoldError> {
+    pub(crate) fn held(given: &rl_gloo) -> Result<(), HoldError> {
         // SAFETY: its places are those of a leaked table; one that is odd is refused before it is looked at.
         unsafe { hold(given) }
     }
 
     /// The function that is in a place of the table now.
-    pub(super) fn now_at<T: Copy>(place: *mut *mut c_void) -> T {
+    pub(crate) fn now_at<T: Copy>(place: *mut *mut c_void) -> T {
         assert_eq!(size_of::<T>(), size_of::<*mut c_void>());
         // SAFETY: the place is a leaked table's, and holds a function of this kind, before and after it was replaced.
         unsafe { place.cast::<T>().read() }
     }
 
-    pub(super) fn wait(function: Wait, this: *mut c_void, timeout: i64) -> bool {
+    pub(crate) fn wait(function: Wait, this: *mut c_void, timeout: i64) -> bool {
         // SAFETY: as gloo calls it: `this` is what its functions expect, and no rank is asked for.
         unsafe { function(this, null_mut(), timeout) }
     }
 
-    pub(super) fn connect(function: Connect, this: *mut c_void) {
+    pub(crate) fn connect(function: Connect, this: *mut c_void) {
         // SAFETY: as gloo calls it; no address is looked at.
         unsafe { function(this, std::ptr::null()) }
     }
