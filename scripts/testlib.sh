@@ -622,7 +622,7 @@ fuzz_targets() {
 
 # The other architecture is compiled, not run: init's system calls are written for each.
 other_architecture() {
-    cargo check --target "$other" -p rlaunch-core -p rlaunch-sys -p rlaunch-net -p rlaunch-agent -p rlaunch-client -p rlaunch
+    cargo check --target "$other" -p rlaunch-client -p rlaunch
 }
 
 other_architecture_if_any() {

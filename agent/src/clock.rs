@@ -1,6 +1,6 @@
 //! The clock of the machines.
 
-use rlaunch_core::time::Mono;
+use rlaunch_base::time::Mono;
 
 /// Time since the host was started, with the time in which it was suspended.
 pub(crate) fn now() -> Mono {

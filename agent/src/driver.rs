@@ -4,10 +4,10 @@ use crate::AgentSetup;
 use crate::clock::now;
 use crate::edges::Edges;
 use crate::edges::link::last_word;
-use rlaunch_core::env::of_login;
-use rlaunch_core::machine::Machine;
+use rlaunch_base::machine::Machine;
+use rlaunch_base::os_strings::OsStrings;
 use rlaunch_core::node::Node;
-use rlaunch_core::os_strings::OsStrings;
+use rlaunch_protocol::env::of_login;
 use rlaunch_sys::origin::environment;
 use std::io;
 use std::mem::ManuallyDrop;
@@ -58,9 +58,9 @@ pub(crate) fn run(setup: AgentSetup) -> io::Result<u8> {
 mod tests {
     use super::*;
     use crate::Edge;
-    use rlaunch_core::id::NodeId;
-    use rlaunch_core::wire::to_root::{NodeRefusal, ToRoot};
+    use rlaunch_base::id::NodeId;
     use rlaunch_net::{Body, Early};
+    use rlaunch_protocol::wire::to_root::{NodeRefusal, ToRoot};
     use std::fs::File;
     use std::os::unix::net::UnixStream;
 

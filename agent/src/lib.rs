@@ -10,7 +10,7 @@ pub use edges::lease::LeaseLine;
 pub use edges::link::Edge;
 pub use edges::metadata;
 pub use edges::tpu_facts::of_here as tpu_facts;
-use rlaunch_core::id::NodeId;
+use rlaunch_base::id::NodeId;
 use rlaunch_sys::guardian::TempFiles;
 use rlaunch_sys::origin::Origin;
 use std::io;
@@ -41,7 +41,7 @@ pub fn run(setup: AgentSetup) -> u8 {
     let temp_files = setup.temp_files;
     let code = driver::run(setup).unwrap_or_else(|error| {
         tracing::error!(%error, "the agent cannot start");
-        rlaunch_core::exit::LAUNCH
+        rlaunch_base::exit::LAUNCH
     });
     // The guardian does so too, if it lives.
     temp_files.sweep();

@@ -1,7 +1,7 @@
 //! When a job began.
 
-use rlaunch_core::id::JobId;
-use rlaunch_core::time::{Mono, WallNs};
+use rlaunch_base::id::JobId;
+use rlaunch_base::time::{Mono, WallNs};
 
 /// When rlaunch was started.
 #[derive(Clone, Copy)]

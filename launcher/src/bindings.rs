@@ -2,15 +2,15 @@
 
 use crate::cli::{Lookup, Whole};
 use crate::view::binding::{cpus_of, decided_there, not_bound};
-use rlaunch_core::bind::{Bind, Bound, Host};
-use rlaunch_core::cpu_set::CpuSet;
-use rlaunch_core::error::Hint as _;
-use rlaunch_core::gpus::{Devices, Gpu, SharedOut};
-use rlaunch_core::id::Rank;
+use rlaunch_base::cpu_set::CpuSet;
+use rlaunch_base::error::Hint as _;
+use rlaunch_base::id::Rank;
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_core::node::Processors;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::Placement;
-use rlaunch_core::topology::{Facts, Level, Topology};
+use rlaunch_plan::bind::{Bind, Bound, Host};
+use rlaunch_plan::gpus::{Devices, Gpu, SharedOut};
+use rlaunch_plan::place::Placement;
+use rlaunch_plan::topology::{Facts, Level, Topology};
 use rlaunch_sys::facts::{self, topology};
 use std::ffi::OsString;
 use std::fmt::Write as _;

@@ -1,6 +1,6 @@
 //! Names of the commands.
 
-use rlaunch_core::nearest::nearest;
+use rlaunch_base::nearest::nearest;
 
 /// All of them, in the order of `rlaunch --help`.
 pub(crate) const NAMES: [&str; 13] = [

@@ -2,8 +2,8 @@
 
 use crate::cli::{LARGEST, why};
 use crate::serve::devices::hosts_of_slice;
-use rlaunch_core::hostlist::groups::Commands;
-use rlaunch_core::os_bytes::Visible;
+use rlaunch_base::os_bytes::Visible;
+use rlaunch_plan::hostlist::groups::Commands;
 use rlaunch_sys::helper_command::{Answer, HelperCommands, Limits};
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::pidfd::How;

@@ -2,10 +2,10 @@
 //! name.
 
 use crate::cli::Directory;
-use rlaunch_core::error::Hint;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::shell::quoted;
-use rlaunch_core::spec::{AppSpec, JobSpec};
+use rlaunch_base::error::Hint;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::shell::quoted;
+use rlaunch_protocol::spec::{AppSpec, JobSpec};
 use rlaunch_sys::origin::{self, Origin};
 use std::borrow::Cow;
 use std::io;

@@ -2,9 +2,9 @@
 
 use crate::edges::{Edges, Setup, now};
 use anyhow::Context as _;
-use rlaunch_core::exit::Ending;
+use rlaunch_base::exit::Ending;
+use rlaunch_base::machine::Machine;
 use rlaunch_core::job::Job;
-use rlaunch_core::machine::Machine;
 use std::mem::ManuallyDrop;
 
 /// Events that are handled before the actions they caused are looked at again.

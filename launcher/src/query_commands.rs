@@ -1,9 +1,9 @@
 //! `rlaunch store`, done: a client of the agent's like any other program of the job.
 
 use crate::cli::{Action, Request};
+use rlaunch_base::exit;
+use rlaunch_base::os_bytes::{OsBytes, Visible};
 use rlaunch_client::{Error, Space, Store};
-use rlaunch_core::exit;
-use rlaunch_core::os_bytes::{OsBytes, Visible};
 use std::time::Duration;
 
 /// The text to be printed, and the exit code.

@@ -2,13 +2,13 @@
 //! variables without effect.
 
 use crate::cli::Plan;
-use rlaunch_core::elf;
-use rlaunch_core::framework::{Mpi, MpiPlan, imports, is_mpi_library};
-use rlaunch_core::id::AppIndex;
-use rlaunch_core::master_store::{self, Program};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::shell::quoted;
-use rlaunch_core::spec::AppBase;
+use rlaunch_base::elf;
+use rlaunch_base::id::AppIndex;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::shell::quoted;
+use rlaunch_protocol::framework::{Mpi, MpiPlan, imports, is_mpi_library};
+use rlaunch_protocol::master_store::{self, Program};
+use rlaunch_protocol::spec::AppBase;
 use rlaunch_sys::helper_command::{Answer, HelperCommands, Limits};
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::pidfd::How;

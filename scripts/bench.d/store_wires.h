@@ -89,7 +89,7 @@ static char *ask_redis(char *end, enum what what, const char *key, const char *v
     return end + sprintf(end, "*3\r\n$3\r\nSET\r\n$%zu\r\n%s\r\n$%d\r\n%.*s\r\n", len, key, VALUE, VALUE, value);
 }
 
-/* common/core/src/wire/frozen/client: length, kind, number, space, operation. */
+/* common/protocol/src/wire/frozen/client: length, kind, number, space, operation. */
 static char *ask_own(char *end, int i, enum what what, const char *key, const char *value)
 {
     static const char operations[] = {[SET] = 3, [GET] = 1, [ADD] = 5, [WAIT] = 10, [FENCE] = 19};

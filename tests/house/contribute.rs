@@ -44,12 +44,15 @@ fn the_code_map_names_files_that_exist() {
     let paths = paths_named(&text);
     assert!(paths.len() > 200, "only {} paths", paths.len());
     let inside = |path: &str| match path.split_once('/') {
-        Some((crate_name @ ("sys" | "net" | "client"), rest)) => format!("common/{crate_name}/src/{rest}"),
+        Some((crate_name @ ("sys" | "net" | "client" | "restart" | "mpi"), rest)) => {
+            format!("common/{crate_name}/src/{rest}")
+        }
         Some(("it", rest)) => format!("tests/it/{rest}"),
         _ => path.to_owned(),
     };
+    let pure = crate::crates::PURE.iter().flat_map(|pure| [format!("common/{pure}/src/"), format!("common/{pure}/")]);
+    let bases: Vec<String> = pure.chain(["", "launcher/src/", "common/"].map(str::to_owned)).collect();
     for path in &paths {
-        let bases = ["", "common/core/src/", "common/core/", "launcher/src/", "common/"];
         let found = bases.iter().any(|base| {
             let file = format!("{base}{}", inside(path));
             root().join(&file).exists() || root().join(format!("{file}.rs")).exists()

@@ -3,13 +3,13 @@
 use crate::generated::compare;
 use crate::prose::documents;
 use crate::root;
-use rlaunch_core::allocation::Scheduler;
+use rlaunch_base::exit;
+use rlaunch_base::id::{NodeId, Rank, Std};
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::Span;
 use rlaunch_core::events::{Cause, Lost};
-use rlaunch_core::exit;
-use rlaunch_core::id::{NodeId, Rank, Std};
-use rlaunch_core::signal::Signal;
-use rlaunch_core::status::Status;
-use rlaunch_core::time::Span;
+use rlaunch_plan::allocation::Scheduler;
 use std::fs;
 use std::path::PathBuf;
 
@@ -74,7 +74,7 @@ fn programs_on_pages_are_those_that_are_built() {
 
 #[test]
 fn environment_page_has_all_variables() {
-    compare(&reference("environment"), "variables", &rlaunch_core::env::document());
+    compare(&reference("environment"), "variables", &rlaunch_protocol::env::document());
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn errnos_have_one_home() {
             .and_then(|rest| rest.split_once(": i32 ="));
         name.is_some_and(|(name, _)| name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit()))
     };
-    let home = root().join("common/core/src/errno.rs");
+    let home = root().join("common/base/src/errno.rs");
     for path in all_sources() {
         let text = fs::read_to_string(&path).unwrap();
         let found = text.lines().filter(|line| named(line)).count();
@@ -134,8 +134,10 @@ fn unsafe_code_stays_in_its_room() {
         let manifest = fs::read_to_string(dir.join("Cargo.toml")).unwrap();
         assert!(manifest.contains("[lints]\nworkspace = true"), "{name} does not take the workspace's lints");
     }
-    let core = fs::read_to_string(root().join("common/core/src/lib.rs")).unwrap();
-    assert!(core.contains("#![no_std]") && core.contains("#![deny(clippy::wildcard_enum_match_arm)]"));
+    for pure in crate::crates::PURE {
+        let lib = fs::read_to_string(root().join("common").join(pure).join("src/lib.rs")).unwrap();
+        assert!(lib.contains("#![no_std]") && lib.contains("#![deny(clippy::wildcard_enum_match_arm)]"), "{pure}");
+    }
 }
 
 /// The simulator gives every machine its time; a loop that does not looks like it there, and is silent where it should speak.

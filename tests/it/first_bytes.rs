@@ -4,9 +4,9 @@
 use crate::case::Case;
 use crate::place;
 use crate::store::{port, python};
-use rlaunch_core::store::{Answer, Ask};
-use rlaunch_core::wire::frozen::client::client_round::Said;
-use rlaunch_core::wire::frozen::client::{Asked, NO_RANK, Space, Words, answer_frame, hello, write_reply};
+use rlaunch_keyvalue::store::{Answer, Ask};
+use rlaunch_protocol::wire::frozen::client::client_round::Said;
+use rlaunch_protocol::wire::frozen::client::{Asked, NO_RANK, Space, Words, answer_frame, hello, write_reply};
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 

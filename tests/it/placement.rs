@@ -3,7 +3,7 @@
 use crate::census;
 use crate::place::{Random, Scratch, absent, rlaunch};
 use crate::plan::Plan;
-use rlaunch_core::hostlist;
+use rlaunch_plan::hostlist;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

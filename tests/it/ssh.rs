@@ -376,7 +376,7 @@ fn an_agent_that_a_doctor_cannot_let_go_ends_by_itself() {
     // The process there is started by the case itself, and not by ssh: it outlives that. `in` has no end.
     let behave = format!(
         "behave <<'EOF'\nprintf %s \"$line\" >\"$DIR/line\"; cat \"$DIR/out\" & head -c {} >\"$DIR/in\"; wait\nEOF\n",
-        rlaunch_core::bootstrap::PREAMBLE
+        rlaunch_plan::bootstrap::PREAMBLE
     );
     let there = "mkfifo \"$DIR/in\" \"$DIR/out\" \"$DIR/line\"\n\
                  { line=$(cat \"$DIR/line\"); exec 9<>\"$DIR/in\"; HOME=\"$DIR/home\" sh -c \"$line\" <&9 9>&- | cat >\"$DIR/out\"; } &\n";
@@ -408,7 +408,7 @@ fn a_launcher_that_is_killed_takes_a_deaf_ssh_along() {
 /// On no command line, in no environment, and in nothing that is shown: as bytes, as hex, or as numbers.
 #[test]
 fn a_jobs_secret_is_nowhere_to_be_seen() {
-    use rlaunch_core::bootstrap::{PREAMBLE, Preamble};
+    use rlaunch_plan::bootstrap::{PREAMBLE, Preamble};
     // The agent makes what it writes to non-blocking: with tee it must not share that.
     let behave = "behave <<'EOF'\ntee \"$DIR/stdin\" | sh -c \"$line\" | cat; exit\nEOF\n";
     let job = "RLAUNCH_LOG=trace \"$RL\" --events \"$DIR/log\" -H h -n 2 sh -c 'echo up; exec sleep 999'";
@@ -480,7 +480,7 @@ fn a_host_that_is_reached_has_still_to_be_ready_in_time() {
     let hangs = format!(
         "behave <<'EOF'\ncase \"$*\" in *' hung '*) {{ head -c {}; cat >/dev/null; :; }} | HOME=\"$DIR/home\" sh -c \"$line\" | cat; \
          touch \"$DIR/over\"; exit;; esac\nEOF\n",
-        rlaunch_core::bootstrap::PREAMBLE
+        rlaunch_plan::bootstrap::PREAMBLE
     );
     let job = "\"$RL\" --ssh-fast --lease 10m --connect-timeout 2s -H ready,hung";
     // Nobody waits for those whom the end of a connection ends.

@@ -3,9 +3,9 @@
 //! `RLAUNCH_SHARDING_VECTORS=FILE` compares another file of the kind. A program and no list of tests: it prints how much it compared.
 #![allow(clippy::print_stdout, reason = "prints its result")]
 
-use rlaunch_core::dispatch::workers::{Request, RequestError, Worker, WorkersPerNode};
-use rlaunch_core::dispatch::{self, DispatchError, Plan, Sharded, Share};
-use rlaunch_core::sharding::{NamedSharding, Selected, ShardingError};
+use rlaunch_plan::dispatch::workers::{Request, RequestError, Worker, WorkersPerNode};
+use rlaunch_plan::dispatch::{self, DispatchError, Plan, Sharded, Share};
+use rlaunch_plan::sharding::{NamedSharding, Selected, ShardingError};
 use serde_json::{Map, Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,8 +3,8 @@
 //! `cargo run --release -p rlaunch-core --example assign_speed`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "says what it measures")]
 
-use rlaunch_core::id::Rank;
-use rlaunch_core::rank_assign::{Flags, Key, Keys, Layer, Numbers, Policy, Source, Stage, Tree, World, assign};
+use rlaunch_base::id::Rank;
+use rlaunch_plan::rank_assign::{Flags, Key, Keys, Layer, Numbers, Policy, Source, Stage, Tree, World, assign};
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 

@@ -3,17 +3,17 @@
 //! `cargo run --release -p rlaunch-core --example round_speed`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "says what it measures")]
 
-use rlaunch_core::capped::Capped;
-use rlaunch_core::id::{NodeId, ProcId, Rank, Round};
-use rlaunch_core::machine::Machine;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::rank_assign::{Flags, Key, Layer, Policy, Source, Stage, Tree, parse};
-use rlaunch_core::restart::{Restart, RestartAction, RestartEvent, Setup, Site};
-use rlaunch_core::rounds::Limits;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::status::Status;
-use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::round::{Enrolled, RoundDown, RoundUp};
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::{NodeId, ProcId, Rank, Round};
+use rlaunch_base::machine::Machine;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_plan::rank_assign::{Flags, Key, Layer, Policy, Source, Stage, Tree, parse};
+use rlaunch_protocol::rounds::Limits;
+use rlaunch_protocol::wire::round::{Enrolled, RoundDown, RoundUp};
+use rlaunch_restart::{Restart, RestartAction, RestartEvent, Setup, Site};
 use std::time::{Duration, Instant};
 
 const HOSTS: u32 = 2_048;

@@ -3,8 +3,8 @@
 //! `cargo run --release -p rlaunch-core --example sharding_speed`
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "prints what it measures")]
 
-use rlaunch_core::dispatch::Sharded;
-use rlaunch_core::sharding::NamedSharding;
+use rlaunch_plan::dispatch::Sharded;
+use rlaunch_plan::sharding::NamedSharding;
 use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 101;

@@ -1,17 +1,17 @@
 //! A job of a trace: the machine, and as much of its hosts as a script would otherwise have to repeat in every line.
 
 use crate::words;
-use rlaunch_core::capped::Capped;
-use rlaunch_core::duration;
-use rlaunch_core::id::{NodeId, ProcId, Rank, Round};
-use rlaunch_core::machine::Machine;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::rank_assign::parse;
-use rlaunch_core::rank_fault::Fault;
-use rlaunch_core::restart::{Restart, RestartAction, RestartEvent, Setup, Site, terms};
-use rlaunch_core::rounds::Limits;
-use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::round::{Enrolled, RoundDown};
+use rlaunch_base::capped::Capped;
+use rlaunch_base::duration;
+use rlaunch_base::id::{NodeId, ProcId, Rank, Round};
+use rlaunch_base::machine::Machine;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_plan::rank_assign::parse;
+use rlaunch_protocol::rank_fault::Fault;
+use rlaunch_protocol::rounds::Limits;
+use rlaunch_protocol::wire::round::{Enrolled, RoundDown};
+use rlaunch_restart::{Restart, RestartAction, RestartEvent, Setup, Site, terms};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A job.

@@ -1,11 +1,11 @@
 //! How steps and answers of a trace are written.
 
-use rlaunch_core::id::{NodeId, Rank};
-use rlaunch_core::rank_fault::{Fault, FaultKind};
-use rlaunch_core::restart::{RestartAction, RoundNote, RoundsEnd};
-use rlaunch_core::signal::Signal;
-use rlaunch_core::status::Status;
-use rlaunch_core::wire::round::{RoundDown, RoundMember, RoundRendezvous};
+use rlaunch_base::id::{NodeId, Rank};
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_protocol::rank_fault::{Fault, FaultKind};
+use rlaunch_protocol::wire::round::{RoundDown, RoundMember, RoundRendezvous};
+use rlaunch_restart::{RestartAction, RoundNote, RoundsEnd};
 
 /// `n1`
 pub(crate) fn node(word: &str) -> Result<NodeId, String> {
@@ -131,7 +131,7 @@ pub(crate) fn action(action: &RestartAction) -> String {
 
 /// The fault in a message of a rank, or of its agent: `exception`, `hang`, `overdue`, `base`, `abort` or `unhealthy`.
 pub(crate) fn kind(word: &str) -> Option<FaultKind> {
-    use rlaunch_core::rank_fault::Leave;
+    use rlaunch_protocol::rank_fault::Leave;
     Some(match word {
         "exception" => FaultKind::Exception,
         "hang" => FaultKind::Hang,

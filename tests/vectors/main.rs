@@ -6,8 +6,8 @@
 
 mod policy;
 
-use rlaunch_core::id::Rank;
-use rlaunch_core::rank_assign::{Mode, Outcome, World, assign};
+use rlaunch_base::id::Rank;
+use rlaunch_plan::rank_assign::{Mode, Outcome, World, assign};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,7 +1,7 @@
 //! Policies as the vectors write them.
 
-use rlaunch_core::id::Rank;
-use rlaunch_core::rank_assign::{
+use rlaunch_base::id::Rank;
+use rlaunch_plan::rank_assign::{
     Condition, Filter, Flags, Group, Key, Keys, Layer, Numbers, Policy, Source, Stage, Tree,
 };
 use serde_json::Value;

@@ -1,13 +1,13 @@
 //! The release of devices before ranks are started: holders first, then lock files.
 
 use super::look::{Holder, Look, Site};
-use rlaunch_core::capped::Capped;
-use rlaunch_core::guard::DeviceNews;
-use rlaunch_core::guard::devices::{CleanPolicy, DeviceHolder, DeviceStep, Kept, LockFound, OddFile, Treatment};
+use rlaunch_base::capped::Capped;
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::wire::node_news::NodeNews;
-use rlaunch_core::wire::to_root::{HOLDERS, NodeRefusal};
+use rlaunch_protocol::guard::DeviceNews;
+use rlaunch_protocol::guard::devices::{CleanPolicy, DeviceHolder, DeviceStep, Kept, LockFound, OddFile, Treatment};
+use rlaunch_protocol::wire::node_news::NodeNews;
+use rlaunch_protocol::wire::to_root::{HOLDERS, NodeRefusal};
 use rlaunch_sys::devices::{self, LockState, Process, lock_state, remove_lock, user_name};
 use rlaunch_sys::{fd, pidfd, signals};
 use std::collections::BTreeSet;

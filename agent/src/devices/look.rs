@@ -1,11 +1,11 @@
 //! Which processes hold the devices of this host.
 
-use rlaunch_core::guard::devices::{
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
+use rlaunch_plan::tpu::chips::{self, Generation};
+use rlaunch_protocol::guard::devices::{
     CleanPolicy, DeviceHolder, DeviceKind, HolderFacts, JobState, Kept, Treatment, fold_paths, treat, unit_of,
 };
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::Span;
-use rlaunch_core::tpu::chips::{self, Generation};
 use rlaunch_sys::devices::{self, Ancestors, Found, Node, Process, Targets, user_name};
 use std::collections::BTreeSet;
 use std::io;

@@ -3,10 +3,10 @@
 use super::convert;
 use crate::edges::part::Base;
 use crate::edges::watch::Source;
-use rlaunch_core::id::AppIndex;
+use rlaunch_base::id::AppIndex;
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::spec::AppBase;
-use rlaunch_core::wire::to_root::{Found, SpawnError, SpawnStep};
+use rlaunch_protocol::spec::AppBase;
+use rlaunch_protocol::wire::to_root::{Found, SpawnError, SpawnStep};
 use rlaunch_sys::spawn::PreparedApp;
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The sockets of clients: what they take, and when they can take more.
 
-use rlaunch_core::id::ClientId;
+use rlaunch_base::id::ClientId;
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::socket;
 use std::io::{self, ErrorKind};

@@ -1,11 +1,11 @@
 //! The edges' plain types as the machine's, and back.
 
-use rlaunch_core::errno::{EAGAIN, ENOENT};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::AppBase;
-use rlaunch_core::status::Status;
-use rlaunch_core::wire::to_root::{Found, Leftover, SpawnError, SpawnStep, Usage};
+use rlaunch_base::errno::{EAGAIN, ENOENT};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_protocol::spec::AppBase;
+use rlaunch_protocol::wire::to_root::{Found, Leftover, SpawnError, SpawnStep, Usage};
 use rlaunch_sys::children::Named;
 use rlaunch_sys::pidfd::{Ended, How};
 use rlaunch_sys::spawn::{Failure, Found as Seen, Step};

@@ -6,14 +6,14 @@
 
 use crate::devices::{Freed, Freeing, Site, lock_files, lock_news};
 use crate::edges::part::{Base, Part, PartName};
-use rlaunch_core::guard::DeviceNews;
-use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, DeviceStep, Kept, Reaped, Treatment};
-use rlaunch_core::id::{JobId, ProcId};
+use rlaunch_base::id::{JobId, ProcId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
 use rlaunch_core::node::{DeviceAction, DevicesFreed, NodeEvent};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::Span;
-use rlaunch_core::wire::node_news::NodeNews;
-use rlaunch_core::wire::to_root::NodeRefusal;
+use rlaunch_protocol::guard::DeviceNews;
+use rlaunch_protocol::guard::devices::{CleanPolicy, DeviceKind, DevicePlan, DeviceStep, Kept, Reaped, Treatment};
+use rlaunch_protocol::wire::node_news::NodeNews;
+use rlaunch_protocol::wire::to_root::NodeRefusal;
 use rlaunch_sys::devices::{self, DeviceClaim, Process};
 use rlaunch_sys::doorbell::Doorbell;
 use std::collections::VecDeque;

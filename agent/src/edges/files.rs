@@ -8,12 +8,12 @@
 use super::check;
 use super::stdin::Candidate;
 use crate::clock::now;
-use rlaunch_core::framework::is_mpi_library;
-use rlaunch_core::id::{AppIndex, ProcId};
-use rlaunch_core::machine::earliest_of;
-use rlaunch_core::spec::AppBase;
-use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::to_root::SpawnError;
+use rlaunch_base::id::{AppIndex, ProcId};
+use rlaunch_base::machine::earliest_of;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::framework::is_mpi_library;
+use rlaunch_protocol::spec::AppBase;
+use rlaunch_protocol::wire::to_root::SpawnError;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::facts::core_file::{self, Crash};
 use rlaunch_sys::facts::{error_file, input, loaded};

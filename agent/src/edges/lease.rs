@@ -1,7 +1,7 @@
 //! The line to a remote guardian, which holds the timer of the lease: an agent that was stopped keeps nothing alive.
 
+use rlaunch_base::signal::Signal;
 use rlaunch_core::node::LeaseAction;
-use rlaunch_core::signal::Signal;
 use rlaunch_sys::guardian;
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -1,11 +1,11 @@
 //! The stream to the launcher.
 
-use rlaunch_core::id::NodeId;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::wire::to_node::ToNode;
-use rlaunch_core::wire::to_root::{NodeRefusal, ToRoot};
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_net::seal::Seal;
 use rlaunch_net::{Connection, Early};
+use rlaunch_protocol::wire::to_node::ToNode;
+use rlaunch_protocol::wire::to_root::{NodeRefusal, ToRoot};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;

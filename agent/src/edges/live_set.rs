@@ -1,7 +1,7 @@
 //! Descriptors of one part of the edges: one descriptor of the runtime, which wakes the machine thread when one of them is ready.
 
 use crate::clock::now;
-use rlaunch_core::time::Mono;
+use rlaunch_base::time::Mono;
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use std::io;
 use std::ops::Deref;

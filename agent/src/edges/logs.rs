@@ -14,13 +14,13 @@ use crate::edges::live_set::LiveSet;
 use crate::edges::part::Base;
 use crate::edges::pump::LastWords;
 use crate::edges::watch::Source;
-use rlaunch_core::file_pattern::Writer;
-use rlaunch_core::id::{ProcId, Std, StreamId};
-use rlaunch_core::logs::Way;
+use rlaunch_base::file_pattern::Writer;
+use rlaunch_base::id::{ProcId, Std, StreamId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::{Mono, Span};
 use rlaunch_core::node::{ExecSpec, NodeEvent};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::node_news::NodeNews;
+use rlaunch_protocol::logs::Way;
+use rlaunch_protocol::wire::node_news::NodeNews;
 use rlaunch_sys::doorbell::Doorbell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -237,7 +237,7 @@ pub(super) fn prepare(base: &mut Base, proc: ProcId, exec: &mut ExecSpec) -> boo
         }
     }
     if let Some(path) = failed {
-        base.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno: rlaunch_core::errno::EAGAIN, path }));
+        base.events.push_back(NodeEvent::News(NodeNews::FileFailed { errno: rlaunch_base::errno::EAGAIN, path }));
     }
     waits
 }

@@ -1,8 +1,8 @@
 //! The memory of this host and of the agent: who was killed for lack of it, and when ours is given back.
 
 use crate::clock::now;
-use rlaunch_core::machine::earliest;
-use rlaunch_core::time::{Mono, Span};
+use rlaunch_base::machine::earliest;
+use rlaunch_base::time::{Mono, Span};
 use rlaunch_sys::facts::oom::OomWatch;
 
 /// When the kernel's counters of out-of-memory kills are read for the first time, counted from the first rank. A job that ends

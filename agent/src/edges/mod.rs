@@ -46,14 +46,14 @@ use busy::Busy;
 use link::{Link, last_word, refusal};
 use part::Part as _;
 use rank_table::Ranks;
-use rlaunch_core::id::{ProcId, WorldId};
-use rlaunch_core::machine::earliest_of;
+use rlaunch_base::id::{ProcId, WorldId};
+use rlaunch_base::machine::earliest_of;
+use rlaunch_base::time::{Mono, Span};
 use rlaunch_core::node::{NodeAction, NodeEvent, WorldPlan};
-use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::frame::Flags;
-use rlaunch_core::wire::to_node::{Start, ToNode};
-use rlaunch_core::wire::to_root::ToRoot;
 use rlaunch_net::{Alarm, Body, Connection, Early};
+use rlaunch_protocol::wire::frame::Flags;
+use rlaunch_protocol::wire::to_node::{Start, ToNode};
+use rlaunch_protocol::wire::to_root::ToRoot;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
@@ -154,7 +154,7 @@ impl Edges {
     pub(crate) fn release_stdio(&mut self, streams: &[i32]) {
         if let Err(error) = rlaunch_sys::fd::release_stdio(streams) {
             self.base.send(&refusal("open /dev/null", &error));
-            self.finish = Some((rlaunch_core::exit::LAUNCH, now()));
+            self.finish = Some((rlaunch_base::exit::LAUNCH, now()));
         }
     }
 
@@ -403,10 +403,10 @@ impl Edges {
 
 impl Ranks {
     fn kill(&self, proc: ProcId) {
-        self.signal(proc, rlaunch_core::signal::Signal::KILL);
+        self.signal(proc, rlaunch_base::signal::Signal::KILL);
     }
 
-    fn signal(&self, proc: ProcId, sig: rlaunch_core::signal::Signal) {
+    fn signal(&self, proc: ProcId, sig: rlaunch_base::signal::Signal) {
         let Some(rank) = self.get(proc) else { return };
         let number = i32::from(sig.get());
         // A sweep may have reaped it before the machine knows of its end: then its number may belong to another process.

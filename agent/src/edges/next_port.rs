@@ -5,7 +5,7 @@
 //! wait in the kernel.
 
 use super::{sandbox, tcpstore_listener};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_sys::port::Port;
 use std::net::{SocketAddr, TcpListener};
 

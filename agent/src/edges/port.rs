@@ -1,10 +1,10 @@
 //! MASTER_PORT on this host: a free port is chosen, or the port that the user gave is claimed.
 
 use super::sandbox;
-use rlaunch_core::id::JobId;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::wire::to_node::PortPlan;
-use rlaunch_core::wire::to_root::NodeRefusal;
+use rlaunch_base::id::JobId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_protocol::wire::to_node::PortPlan;
+use rlaunch_protocol::wire::to_root::NodeRefusal;
 use rlaunch_sys::port::Port;
 use rlaunch_sys::port::claim::{ClaimError, claim};
 

@@ -4,10 +4,10 @@
 //! its children then. It is started again for the next generation.
 
 use crate::edges::part::{Base, Part, PartName};
+use rlaunch_base::time::Span;
+use rlaunch_base::warnings::{PROBE_LIMIT, PROBE_PAUSE, ProbeEnd, ProbeEnds, WarningSource};
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::time::Span;
-use rlaunch_core::warnings::{PROBE_LIMIT, PROBE_PAUSE, ProbeEnd, ProbeEnds, WarningSource};
-use rlaunch_core::wire::node_news::NodeNews;
+use rlaunch_protocol::wire::node_news::NodeNews;
 use rlaunch_sys::child::Child;
 use rlaunch_sys::command;
 use rlaunch_sys::doorbell::Doorbell;
@@ -260,7 +260,7 @@ mod tests {
         let command = format!("test -e {file} && exec rm {file}; touch {file}; exec /no/such");
         let port = start(&command, Duration::ZERO, Duration::from_secs(600));
         let events = [port.events.recv().unwrap(), port.events.recv().unwrap()];
-        let note = NodeNews::WarningNote(rlaunch_core::warnings::WarningNote::NoProbe(127));
+        let note = NodeNews::WarningNote(rlaunch_base::warnings::WarningNote::NoProbe(127));
         assert_eq!(events, [NodeEvent::News(note), NodeEvent::Warned(WarningSource::Probe)]);
         assert!(!port.shared.has(RUNNING));
     }

@@ -6,12 +6,12 @@
 //! Nothing of it is left when it is over: the store, or rank 0, listens there next.
 
 use crate::edges::part::{Base, Part, PartName};
-use rlaunch_core::capped::Capped;
-use rlaunch_core::errno::EPROTO;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::errno::EPROTO;
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_core::node::{NodeEvent, ProbeAction};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::wire::probe::{KEY, Key, Place};
-use rlaunch_core::wire::to_root::ADDRESSES;
+use rlaunch_protocol::wire::probe::{KEY, Key, Place};
+use rlaunch_protocol::wire::to_root::ADDRESSES;
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::{approach, port};
 use std::collections::{BTreeMap, VecDeque};

@@ -5,7 +5,7 @@
 //! thread searches.
 
 use super::files::Port;
-use rlaunch_core::time::Span;
+use rlaunch_base::time::Span;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::facts::cpu_time;
 use rlaunch_sys::sessions::{self, Leaders};

@@ -1,11 +1,11 @@
 //! Processors and GPUs of this host: the kernel's facts become the tree by which ranks are bound.
 
-use rlaunch_core::bind::{Bind, Host};
-use rlaunch_core::cpu_set::CpuSet;
-use rlaunch_core::gpus::{Devices, Gpu};
+use rlaunch_base::cpu_set::CpuSet;
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_core::node::Processors;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::topology::{Facts, Level, Topology};
+use rlaunch_plan::bind::{Bind, Host};
+use rlaunch_plan::gpus::{Devices, Gpu};
+use rlaunch_plan::topology::{Facts, Level, Topology};
 use rlaunch_sys::abstract_name;
 use rlaunch_sys::facts::{gpus, topology};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! From the ranks' pipes to the edge: round robin, one frame under way, and nothing is read without credit for it.
 //!
-//! A stream that has to leave the credit there is to another one ([`rlaunch_core::stream::lines`]) is *parked*: paused in
+//! A stream that has to leave the credit there is to another one ([`rlaunch_protocol::stream::lines`]) is *parked*: paused in
 //! the set, which would report it again and again.
 
 use super::rank_table::Ranks;
@@ -8,16 +8,16 @@ use super::{Link, logs};
 use crate::clock::now;
 use crate::edges::live_set::LiveSet;
 use crate::edges::part::Base;
-use rlaunch_core::id::{NodeId, ProcId, Std, StreamId};
-use rlaunch_core::logs::Way;
+use rlaunch_base::id::{NodeId, ProcId, Std, StreamId};
+use rlaunch_base::time::Mono;
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::stream::cut::{Cutter, Held, PATIENCE};
-use rlaunch_core::stream::lines::OpenLines;
-use rlaunch_core::stream::mark::Marks;
-use rlaunch_core::stream::tail::Tail;
-use rlaunch_core::stream::window::{self, Window};
-use rlaunch_core::time::Mono;
-use rlaunch_core::wire::frame::Flags;
+use rlaunch_protocol::logs::Way;
+use rlaunch_protocol::stream::cut::{Cutter, Held, PATIENCE};
+use rlaunch_protocol::stream::lines::OpenLines;
+use rlaunch_protocol::stream::mark::Marks;
+use rlaunch_protocol::stream::tail::Tail;
+use rlaunch_protocol::stream::window::{self, Window};
+use rlaunch_protocol::wire::frame::Flags;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -4,17 +4,17 @@ use super::pump::Stream;
 use super::{convert, logs, renew, watch};
 use crate::clock::now;
 use crate::edges::part::Base;
-use rlaunch_core::errno::ETIMEDOUT;
-use rlaunch_core::id::{ProcId, Std, StreamId, WorldId};
+use rlaunch_base::errno::ETIMEDOUT;
+use rlaunch_base::id::{ProcId, Std, StreamId, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::os_strings::OsStrings;
+use rlaunch_base::time::{Mono, Span};
 use rlaunch_core::node::{ErrorFile, ExecSpec, NodeEvent};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::os_strings::OsStrings;
-use rlaunch_core::spec::AppBase;
-use rlaunch_core::stream::cut::{Cutter, Lines};
-use rlaunch_core::stream::label::{Prefix, Who};
-use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::node_news::NodeNews;
-use rlaunch_core::wire::to_node::WorldRank;
+use rlaunch_protocol::spec::AppBase;
+use rlaunch_protocol::stream::cut::{Cutter, Lines};
+use rlaunch_protocol::stream::label::{Prefix, Who};
+use rlaunch_protocol::wire::node_news::NodeNews;
+use rlaunch_protocol::wire::to_node::WorldRank;
 use rlaunch_sys::pidfd::Ended;
 use rlaunch_sys::spawn::{Launched, Outcome, PreparedApp, PreparedExec, SpawnPort, Step};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,12 +26,12 @@ use std::sync::Arc;
 const PATIENCE: Span = Span::from_secs(4);
 
 /// A rank by its world, and its number there.
-pub(super) type RankOf = (WorldId, rlaunch_core::id::Rank);
+pub(super) type RankOf = (WorldId, rlaunch_base::id::Rank);
 
 /// A rank that was asked for.
 pub(super) struct Rank {
     /// Its number in its world.
-    number: rlaunch_core::id::Rank,
+    number: rlaunch_base::id::Rank,
     world: WorldId,
     pub(super) pid: i32,
     pub(super) pidfd: Arc<OwnedFd>,
@@ -47,7 +47,7 @@ pub(super) struct Rank {
 
 impl Rank {
     /// Its number in its world.
-    pub(super) const fn number(&self) -> rlaunch_core::id::Rank {
+    pub(super) const fn number(&self) -> rlaunch_base::id::Rank {
         self.number
     }
 
@@ -314,7 +314,7 @@ pub(super) fn go(base: &mut Base, proc: ProcId) {
     let Some((_, prepared)) = base.ranks.unmade.remove(&proc) else { return };
     let Some(port) = base.sandbox.spawn_port() else { return };
     if port.submit(proc.get(), prepared).is_err() {
-        let error = convert::resource(rlaunch_core::wire::to_root::SpawnStep::Clone);
+        let error = convert::resource(rlaunch_protocol::wire::to_root::SpawnStep::Clone);
         base.ranks.asked.remove(&proc);
         base.events.push_back(NodeEvent::SpawnFailed { proc, error });
     }

@@ -4,8 +4,8 @@
 use super::{Edges, port, sandbox};
 use crate::edges::part::Base;
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::wire::to_node::PortPlan;
-use rlaunch_core::wire::to_root::NodeRefusal;
+use rlaunch_protocol::wire::to_node::PortPlan;
+use rlaunch_protocol::wire::to_root::NodeRefusal;
 use rlaunch_sys::ns::{Init, NsError};
 
 /// Preparation of another generation.

@@ -2,7 +2,7 @@
 
 use super::part::{Base, Part};
 use super::watch::Source;
-use rlaunch_core::id::ProcId;
+use rlaunch_base::id::ProcId;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::task::Context;

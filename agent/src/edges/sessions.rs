@@ -7,12 +7,12 @@
 use super::{Edges, rank_table};
 use crate::edges::live_set::LiveSet;
 use crate::edges::part::{Base, Part};
-use rlaunch_core::id::{Rank, SessionId, WorldId};
+use rlaunch_base::id::{Rank, SessionId, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_core::node::{NodeEvent, SessionAction};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::store::buffers::{BufferQuota, BufferShare};
-use rlaunch_core::wire::frozen::client::client_round::{Heard, Said, Unread};
-use rlaunch_core::wire::frozen::client::{NO_RANK, bye_frame, frame_len};
+use rlaunch_keyvalue::store::buffers::{BufferQuota, BufferShare};
+use rlaunch_protocol::wire::frozen::client::client_round::{Heard, Said, Unread};
+use rlaunch_protocol::wire::frozen::client::{NO_RANK, bye_frame, frame_len};
 use rlaunch_sys::epoll::ReadySet;
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read as _, Write as _};
@@ -343,7 +343,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::id::Round;
+    use rlaunch_base::id::Round;
     use std::os::unix::process::parent_id;
     use std::task::Waker;
 
@@ -397,7 +397,7 @@ mod tests {
     fn frames_are_heard_when_they_are_all_there_and_before_the_end() {
         Rig::with(|mut rig| {
             let (alive, left) =
-                (Said::Alive(ROUND, true), Said::Leave(rlaunch_core::rank_fault::Leave::Abort, "x".into()));
+                (Said::Alive(ROUND, true), Said::Leave(rlaunch_protocol::rank_fault::Leave::Abort, "x".into()));
             let bytes = [alive.to_frame(), left.to_frame()].concat();
             let (first, rest) = bytes.split_at(alive.to_frame().len() + 3);
             rig.say(first);
@@ -439,7 +439,7 @@ mod tests {
     fn session_that_does_not_read_is_closed() {
         Rig::with(|mut rig| {
             let frame = Heard::Dismissed(
-                rlaunch_core::wire::frozen::client::client_round::Dismissal::Refused,
+                rlaunch_protocol::wire::frozen::client::client_round::Dismissal::Refused,
                 OsBytes::new(vec![b'x'; 64 << 10]),
             );
             let (frame, mut events) = (frame.to_frame(), Vec::new());

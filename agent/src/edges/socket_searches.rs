@@ -6,7 +6,7 @@
 
 use super::files::Port;
 use super::tcpstore_listener::{Look, Looked};
-use rlaunch_core::id::WorldId;
+use rlaunch_base::id::WorldId;
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::holders::Finder;
 use std::io;

@@ -6,11 +6,11 @@ use crate::clock::now;
 use crate::edges::part::Base;
 use crate::edges::watch::Source;
 use bytes::{Buf, Bytes};
-use rlaunch_core::id::NodeId;
-use rlaunch_core::stream::demand::Demand;
-use rlaunch_core::stream::window::{self, Grants};
-use rlaunch_core::time::Mono;
-use rlaunch_core::wire::to_root::{InputNews, ToRoot};
+use rlaunch_base::id::NodeId;
+use rlaunch_base::time::Mono;
+use rlaunch_protocol::stream::demand::Demand;
+use rlaunch_protocol::stream::window::{self, Grants};
+use rlaunch_protocol::wire::to_root::{InputNews, ToRoot};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -282,8 +282,8 @@ fn request_input(base: &mut Base, seen: Option<bool>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::wire::to_node::ToNode;
     use rlaunch_net::Early;
+    use rlaunch_protocol::wire::to_node::ToNode;
     use std::fs::File;
     use std::future::poll_fn;
     use std::io::Read as _;

@@ -3,10 +3,10 @@
 use super::{Edges, convert, rank_table};
 use crate::clock::now;
 use crate::edges::part::Base;
+use rlaunch_base::time::{Mono, Span};
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::node_news::NodeNews;
-use rlaunch_core::wire::to_root::Leftover;
+use rlaunch_protocol::wire::node_news::NodeNews;
+use rlaunch_protocol::wire::to_root::Leftover;
 use rlaunch_sys::children::{self, Named};
 use rlaunch_sys::pidfd;
 

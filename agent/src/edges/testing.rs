@@ -3,7 +3,7 @@
 use super::Edges;
 use super::link::Edge;
 use crate::AgentSetup;
-use rlaunch_core::id::NodeId;
+use rlaunch_base::id::NodeId;
 use std::os::unix::net::UnixStream;
 use tokio::runtime::{Builder, EnterGuard};
 

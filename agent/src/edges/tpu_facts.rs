@@ -1,11 +1,11 @@
 //! The facts of this host about its TPU chips.
 
 use super::metadata;
-use rlaunch_core::guard::devices::DeviceKind;
-use rlaunch_core::metadata::Attribute;
-use rlaunch_core::tpu::chips::{VENDOR, generation};
-use rlaunch_core::tpu::{Attributes, TpuFacts};
-use rlaunch_core::wire::to_node::Start;
+use rlaunch_plan::metadata::Attribute;
+use rlaunch_plan::tpu::chips::{VENDOR, generation};
+use rlaunch_plan::tpu::{Attributes, TpuFacts};
+use rlaunch_protocol::guard::devices::DeviceKind;
+use rlaunch_protocol::wire::to_node::Start;
 use rlaunch_sys::devices;
 
 /// The words of the hostfile, else the variables of a container of GKE, else the attributes of a TPU VM. `None`: nothing says which slice

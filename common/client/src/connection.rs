@@ -5,9 +5,9 @@ use crate::kernel::send_all;
 use crate::{Error, World};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
-use rlaunch_core::id::WorldId;
-use rlaunch_core::wire::frozen::client::order::order_frame;
-use rlaunch_core::wire::frozen::client::{
+use rlaunch_base::id::WorldId;
+use rlaunch_protocol::wire::frozen::client::order::order_frame;
+use rlaunch_protocol::wire::frozen::client::{
     Asked, FromAgent, HELLO, MAX_FRAME, Space, VERSION, frame_len, hello, parse_hello, world_frame,
 };
 use std::io::Read as _;

@@ -1,7 +1,7 @@
 //! Why something did not work.
 
-use rlaunch_core::restart::terms::TermsError;
-use rlaunch_core::wire::frozen::client::{Code, MAX_FRAME, Refused, VERSION};
+use rlaunch_protocol::wire::frozen::client::{Code, MAX_FRAME, Refused, VERSION};
+use rlaunch_restart::terms::TermsError;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -132,7 +132,7 @@ impl From<Refused<'_>> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::wire::frozen::client::{Heard, Reply};
+    use rlaunch_protocol::wire::frozen::client::{Heard, Reply};
 
     #[test]
     fn an_agent_that_is_older_is_told_from_one_that_refuses() {

@@ -62,7 +62,7 @@ mod given {
     use super::*;
     use crate::State;
     use crate::calls::Sent;
-    use rlaunch_core::os_bytes::OsBytes;
+    use rlaunch_base::os_bytes::OsBytes;
     use std::ffi::CStr;
     use std::marker::PhantomData;
     use std::sync::Arc;
@@ -467,8 +467,8 @@ mod tests {
     use super::*;
     use crate::session::Session;
     use crate::session::tests::{SOON, plain};
-    use rlaunch_core::id::Round;
-    use rlaunch_core::wire::frozen::client::client_round::Said;
+    use rlaunch_base::id::Round;
+    use rlaunch_protocol::wire::frozen::client::client_round::Said;
     use std::ffi::CStr;
     use std::ptr::{null, null_mut};
     use std::sync::Arc;

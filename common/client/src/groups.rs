@@ -5,7 +5,7 @@
 use crate::calls::record::Record;
 use crate::calls::{Calls, Event, Head, Sent};
 use crate::{BoxError, Error, Store, World};
-use rlaunch_core::wire::frozen::calls::{Description, Kind, Place};
+use rlaunch_protocol::wire::frozen::calls::{Description, Kind, Place};
 use std::io;
 
 /// The encoding of values, as both ends number it.

@@ -29,7 +29,7 @@ mod world;
 pub use error::{Error, Interrupted};
 pub use hooks::BoxError;
 pub use restart::{Restart, RestartError};
-pub use rlaunch_core::wire::frozen::client::{Code, Space};
+pub use rlaunch_protocol::wire::frozen::client::{Code, Space};
 pub use round::{Handle, Round};
 pub use spawn::{Program, Request, SpawnedWorld, end_world, spawn};
 pub use state::{Fault, FaultKind, Leave, Mode, State};

@@ -5,11 +5,11 @@
 
 use crate::kernel::send_all;
 use crate::{Error, Interrupted, call_guard};
-use rlaunch_core::id::ClientId;
-use rlaunch_core::store::owner::LIMITS;
-use rlaunch_core::store::{Action, Ask, Namespace, Retry, Seq, Ticket};
-use rlaunch_core::time::Mono;
-use rlaunch_core::wire::frozen::client::{Space, write_reply};
+use rlaunch_base::id::ClientId;
+use rlaunch_base::time::Mono;
+use rlaunch_keyvalue::store::owner::LIMITS;
+use rlaunch_keyvalue::store::{Action, Ask, Namespace, Retry, Seq, Ticket};
+use rlaunch_protocol::wire::frozen::client::{Space, write_reply};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _};
 use std::os::unix::net::UnixStream;
@@ -110,7 +110,7 @@ impl Own {
         Mono::from_nanos(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Asks, and waits for the answer, to be read as [`Reply`](rlaunch_core::wire::frozen::client::Reply).
+    /// Asks, and waits for the answer, to be read as [`Reply`](rlaunch_protocol::wire::frozen::client::Reply).
     pub(crate) fn ask(&self, space: Space, ask: Ask<'_>) -> Result<Vec<u8>, Error> {
         // The lock of the parent may be held by a thread that the child has not.
         if !self.is_ours() {

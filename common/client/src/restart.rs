@@ -7,9 +7,9 @@ use crate::round::Round;
 use crate::session::{Next, Options, Session};
 use crate::state::{Cause, Leave, Mode, State};
 use crate::{Error, World};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::Span;
-use rlaunch_core::wire::frozen::client::client_round::Dismissal;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
+use rlaunch_protocol::wire::frozen::client::client_round::Dismissal;
 use std::time::Duration;
 
 /// Why the function is not run any more, although its work is not done.

@@ -3,9 +3,9 @@
 use crate::Error;
 use crate::connection::{Connection, path_from_env};
 use crate::store::{span, variable};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::wire::frozen::client::order::{self, Order, Spawned};
-use rlaunch_core::wire::frozen::client::{FromAgent, NO_RANK, Reply};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_protocol::wire::frozen::client::order::{self, Order, Spawned};
+use rlaunch_protocol::wire::frozen::client::{FromAgent, NO_RANK, Reply};
 use std::time::Duration;
 
 /// A program of a world that is to be started.
@@ -69,7 +69,7 @@ pub fn spawn(request: &Request) -> Result<SpawnedWorld, Error> {
 /// # Errors
 /// There is no such world, or [`Error::NoJob`] outside rlaunch.
 pub fn end_world(number: u32, grace: Option<Duration>) -> Result<(), Error> {
-    let order = Order::EndWorld(rlaunch_core::id::WorldId::new(number), span(grace));
+    let order = Order::EndWorld(rlaunch_base::id::WorldId::new(number), span(grace));
     carry_out(&order.write(), |reply| matches!(reply, Reply::Done).then_some(()))
 }
 

@@ -1,9 +1,9 @@
 //! The knowledge of a process about its part in a round.
 
-use rlaunch_core::id::Rank;
-pub use rlaunch_core::rank_assign::Mode;
-pub use rlaunch_core::rank_fault::{Fault, FaultKind, Leave};
-use rlaunch_core::wire::frozen::client::client_round::Begin;
+use rlaunch_base::id::Rank;
+pub use rlaunch_plan::rank_assign::Mode;
+pub use rlaunch_protocol::rank_fault::{Fault, FaultKind, Leave};
+use rlaunch_protocol::wire::frozen::client::client_round::Begin;
 
 /// A process in a round, as it was at one moment.
 #[derive(Clone, PartialEq, Eq, Debug)]

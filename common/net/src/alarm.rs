@@ -1,6 +1,6 @@
 //! A timer for a driver: it wakes at the earliest of all deadlines, whichever that is at the moment.
 
-use rlaunch_core::time::Span;
+use rlaunch_base::time::Span;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! Frames as an edge delivers them, and how they are cut off the bytes that have arrived.
 
 use bytes::{Buf, Bytes, BytesMut};
-use rlaunch_core::id::{NodeId, StreamId};
-use rlaunch_core::stream::turn::Broken;
-use rlaunch_core::wire::beat::Beat;
-use rlaunch_core::wire::codec::{WireMessage, decode};
-use rlaunch_core::wire::frame::{Flags, FrameError, HEADER, Header, Lane, parse_header};
-use rlaunch_core::wire::guardian_count::Last;
+use rlaunch_base::id::{NodeId, StreamId};
+use rlaunch_protocol::stream::turn::Broken;
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_protocol::wire::codec::{WireMessage, decode};
+use rlaunch_protocol::wire::frame::{Flags, FrameError, HEADER, Header, Lane, parse_header};
+use rlaunch_protocol::wire::guardian_count::Last;
 use std::io;
 
 /// How much is kept of what is no frame.

@@ -4,10 +4,10 @@ use crate::frames::{Closed, Frame, take_frame};
 use crate::seal::Opener;
 use bytes::BytesMut;
 use nix::errno::Errno;
-use rlaunch_core::id::NodeId;
-use rlaunch_core::wire::codec::WireMessage;
-use rlaunch_core::wire::frame::{HEADER, parse_header};
-use rlaunch_core::wire::guardian_count::Last;
+use rlaunch_base::id::NodeId;
+use rlaunch_protocol::wire::codec::WireMessage;
+use rlaunch_protocol::wire::frame::{HEADER, parse_header};
+use rlaunch_protocol::wire::guardian_count::Last;
 use std::io;
 use std::os::fd::AsFd;
 

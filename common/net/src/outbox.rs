@@ -3,8 +3,8 @@
 use crate::seal::Sealer;
 use nix::fcntl::{SpliceFFlags, splice};
 use nix::sys::uio::writev;
-use rlaunch_core::id::{NodeId, StreamId};
-use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
+use rlaunch_base::id::{NodeId, StreamId};
+use rlaunch_protocol::wire::frame::{Flags, HEADER, Header, Lane};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -267,7 +267,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::id::{ProcId, Std};
+    use rlaunch_base::id::{ProcId, Std};
 
     fn written(outbox: &mut Outbox, step: usize) -> Vec<u8> {
         let mut all = Vec::new();

@@ -6,12 +6,12 @@
 
 use crate::frames::Closed;
 use bytes::{Buf, BytesMut};
-use rlaunch_core::bootstrap::tcp_hello::{
+use rlaunch_plan::bootstrap::tcp_hello::{
     AgentFacts, CONFIRMATION, EdgeKeys, FACTS, FIRST_MESSAGE, LAST_WORDS_TAG, SECOND_MESSAGE, last_words_tag,
 };
-use rlaunch_core::bootstrap::{PREAMBLE, Preamble};
-use rlaunch_core::wire::frame::HEADER;
-use rlaunch_core::wire::guardian_count::{LAST, Last};
+use rlaunch_plan::bootstrap::{PREAMBLE, Preamble};
+use rlaunch_protocol::wire::frame::HEADER;
+use rlaunch_protocol::wire::guardian_count::{LAST, Last};
 use snow::{Builder, HandshakeState, StatelessTransportState};
 use std::fmt;
 use std::io::{self, IoSlice};

@@ -1,7 +1,7 @@
 //! The file with the settings of the Slurm cluster, which srun reads too.
 
-use rlaunch_core::allocation::SlurmConfig;
-use rlaunch_core::bootstrap::SrunPlan;
+use rlaunch_plan::allocation::SlurmConfig;
+use rlaunch_plan::bootstrap::SrunPlan;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;

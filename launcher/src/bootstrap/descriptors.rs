@@ -1,6 +1,6 @@
 //! Whether there are descriptors for all hosts: found out before the first of them is reached.
 
-use rlaunch_core::error::Hint;
+use rlaunch_base::error::Hint;
 use rlaunch_sys::origin::Origin;
 use std::borrow::Cow;
 

@@ -12,20 +12,20 @@ mod steps;
 
 use opening::{answer, line_plan, preamble_for};
 use query::Query;
-use rlaunch_core::allocation::SlurmConfig;
-use rlaunch_core::bootstrap::{
+use rlaunch_base::deadlines::Deadlines;
+use rlaunch_base::id::{JobId, NodeId};
+use rlaunch_base::machine::{Machine as _, earliest};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::patience::Looks;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_net::Early;
+use rlaunch_net::seal::Seal;
+use rlaunch_plan::allocation::SlurmConfig;
+use rlaunch_plan::bootstrap::{
     Carrier, CarrierEnd, CarrierEvent, CarrierKind, Dial, DialAction, DialEvent, DialPlan, Fanout, Kind, Purpose,
     Secret, Stage, Target, Turn, Up, Way, question,
 };
-use rlaunch_core::deadlines::Deadlines;
-use rlaunch_core::id::{JobId, NodeId};
-use rlaunch_core::machine::{Machine as _, earliest};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::patience::Looks;
-use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::to_root::ToRoot;
-use rlaunch_net::Early;
-use rlaunch_net::seal::Seal;
+use rlaunch_protocol::wire::to_root::ToRoot;
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::ssh_reaper::SshReaper;

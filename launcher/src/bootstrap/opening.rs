@@ -2,10 +2,10 @@
 
 use super::Setting;
 use super::source::Source;
-use rlaunch_core::bootstrap::tcp_hello::{FIRST_MESSAGE, SECOND_MESSAGE};
-use rlaunch_core::bootstrap::{EdgeKeys, Hash, LinePlan, Preamble, Purpose, Secret};
-use rlaunch_core::id::NodeId;
+use rlaunch_base::id::NodeId;
 use rlaunch_net::seal::{self, Seal, SealError};
+use rlaunch_plan::bootstrap::tcp_hello::{FIRST_MESSAGE, SECOND_MESSAGE};
+use rlaunch_plan::bootstrap::{EdgeKeys, Hash, LinePlan, Preamble, Purpose, Secret};
 
 /// The line for a shell on a host.
 pub(super) fn line_plan(setting: &Setting, source: &Source, node: NodeId, purpose: Purpose) -> LinePlan {

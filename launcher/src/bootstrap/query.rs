@@ -1,9 +1,9 @@
 //! A command that is asked for something, as ssh for its way to a host and scontrol for the settings of a cluster. It has ended a few
 //! milliseconds later.
 
-use rlaunch_core::id::NodeId;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::{Mono, Span};
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::{Mono, Span};
 use rlaunch_sys::child::{self, Stand, Started};
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::fd;

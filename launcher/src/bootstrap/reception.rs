@@ -3,12 +3,12 @@
 //! `core::bootstrap::admission` decides who is one. A connection gets as many bytes of memory as the messages of an agent have.
 //! The listener ends when all hosts are in, and the secret of the step with it.
 
-use rlaunch_core::bootstrap::tcp_hello::{CONFIRMATION, FIRST_MESSAGE, HELLO};
-use rlaunch_core::bootstrap::{Admission, AgentFacts, Caller, Hash, Preamble, Refusal, Refused, StepPreamble};
-use rlaunch_core::id::NodeId;
-use rlaunch_core::machine::earliest;
-use rlaunch_core::time::{Mono, Span};
+use rlaunch_base::id::NodeId;
+use rlaunch_base::machine::earliest;
+use rlaunch_base::time::{Mono, Span};
 use rlaunch_net::seal::{self, Seal};
+use rlaunch_plan::bootstrap::tcp_hello::{CONFIRMATION, FIRST_MESSAGE, HELLO};
+use rlaunch_plan::bootstrap::{Admission, AgentFacts, Caller, Hash, Preamble, Refusal, Refused, StepPreamble};
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::epoll::{Batch, ReadySet};
 use rlaunch_sys::fd;

@@ -1,10 +1,10 @@
 //! Our own bytes: what is sent to hosts that do not have them. Held open from the start, so that an upgrade of the file on
 //! disk changes nothing for a job that runs.
 
-use rlaunch_core::bootstrap::hash::Hasher;
-use rlaunch_core::bootstrap::sum::Summer;
-use rlaunch_core::bootstrap::{Hash, Sums};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::bootstrap::hash::Hasher;
+use rlaunch_plan::bootstrap::sum::Summer;
+use rlaunch_plan::bootstrap::{Hash, Sums};
 use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::fs::File;

@@ -2,9 +2,9 @@
 //! takes them.
 
 use super::source::Source;
-use rlaunch_core::bootstrap::{CarrierEnd, srun};
-use rlaunch_core::id::NodeId;
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::bootstrap::{CarrierEnd, srun};
 use rlaunch_sys::child::{self, Child, Stand, Started};
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::fd;

@@ -4,15 +4,15 @@ use super::reception::{Arrival, Reception, Visit};
 use super::source::Source;
 use super::ssh::{Part, Ssh};
 use super::{BootstrapEvent, Setting, line_plan, preamble_for};
-use rlaunch_core::allocation::SlurmConfig;
-use rlaunch_core::bootstrap::{
+use rlaunch_base::id::NodeId;
+use rlaunch_base::machine::{Machine as _, earliest_of};
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_net::Early;
+use rlaunch_plan::allocation::SlurmConfig;
+use rlaunch_plan::bootstrap::{
     Carrier, CarrierEnd, CarrierEvent, CarrierNews, FallBack, Hash, Program, Purpose, Secret, SrunPlan, StepAction,
     StepDial, StepEvent, StepPlan, StepPreamble, Target, Transport,
 };
-use rlaunch_core::id::NodeId;
-use rlaunch_core::machine::{Machine as _, earliest_of};
-use rlaunch_core::time::{Mono, Span};
-use rlaunch_net::Early;
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::origin::Origin;
 use rlaunch_sys::ssh_reaper::SshReaper;

@@ -4,14 +4,14 @@ use super::errors::CliError;
 use super::place::Said;
 use super::site::Site;
 use super::{Program, Run, values};
-use rlaunch_core::allocation::{Allocation, AllocationError, Scheduler, TaskOrder};
-use rlaunch_core::bootstrap::srun::PASSED;
-use rlaunch_core::bootstrap::{CommandTemplate, SrunPlan, Transport};
-use rlaunch_core::error::Hint;
-use rlaunch_core::hostlist::Entry;
-use rlaunch_core::nearest::nearest;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::{Note, Placement};
+use rlaunch_base::error::Hint;
+use rlaunch_base::nearest::nearest;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::allocation::{Allocation, AllocationError, Scheduler, TaskOrder};
+use rlaunch_plan::bootstrap::srun::PASSED;
+use rlaunch_plan::bootstrap::{CommandTemplate, SrunPlan, Transport};
+use rlaunch_plan::hostlist::Entry;
+use rlaunch_plan::place::{Note, Placement};
 use rlaunch_sys::slots::Turn;
 use std::borrow::Cow;
 use std::os::unix::ffi::OsStringExt as _;
@@ -360,7 +360,7 @@ fn srun(allocation: &Allocation, transport: Transport, site: &Site<'_>) -> SrunP
         let value = (site.env)(name)?.into_vec();
         Some(OsBytes::new([name.as_bytes(), b"=", &value].concat()))
     };
-    let component = |host: &rlaunch_core::allocation::AllocatedHost| Some((host.name.clone(), host.component?));
+    let component = |host: &rlaunch_plan::allocation::AllocatedHost| Some((host.name.clone(), host.component?));
     SrunPlan {
         transport,
         environment: PASSED.iter().filter_map(pair).collect(),

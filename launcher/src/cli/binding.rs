@@ -2,10 +2,10 @@
 
 use super::errors::CliError;
 use super::values;
-use rlaunch_core::bind::{BindTo, CpuList};
-use rlaunch_core::cpu_set;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::topology::Level;
+use rlaunch_base::cpu_set;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::bind::{BindTo, CpuList};
+use rlaunch_plan::topology::Level;
 
 /// More cores than a host has are a typing error.
 pub(super) const MOST_CORES: u32 = 65_536;

@@ -4,7 +4,7 @@ use super::table::{self, Table};
 use super::{
     CliError, Command, Form, Lookup, Read, assign, devices, doctor, help, hosts, job, man, pool, query, report, shells,
 };
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
 
 /// A command.
 #[derive(Debug)]

@@ -6,12 +6,12 @@ use super::scan::{self, Given};
 use super::table::{CLEAN, Id, Takes, options};
 use super::values::Lookup;
 use super::{help, place, reach, values};
-use rlaunch_core::capped::Capped;
-use rlaunch_core::env::named_chips;
-use rlaunch_core::guard::devices::{CHIPS, CleanPolicy, DeviceKind, DevicePlan, LIBTPU_LOCK, LOCK_FILES};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::spec::AppSpec;
-use rlaunch_core::tpu::chips;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::tpu::chips;
+use rlaunch_protocol::env::named_chips;
+use rlaunch_protocol::guard::devices::{CHIPS, CleanPolicy, DeviceKind, DevicePlan, LIBTPU_LOCK, LOCK_FILES};
+use rlaunch_protocol::spec::AppSpec;
 
 options! {
     Devices, "TPU chips (docs/guides/tpu.md)", "tpu";

@@ -7,8 +7,8 @@ use super::site::Site;
 use super::table::{DOCTOR, Id};
 use super::values::Lookup;
 use super::{Command, Reach, Scope, from_variables, help, place, reach};
-use rlaunch_core::bootstrap::Target;
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::bootstrap::Target;
 
 pub(super) const USAGE: &str = "\
 Usage: rlaunch doctor [-H LIST] [OPTIONS]
@@ -74,7 +74,7 @@ impl Doctor {
     /// A list or a file cannot be understood, or names what is no host. The allocation cannot be used.
     pub(crate) fn targets(&mut self, site: &Site<'_>) -> Result<(bool, Vec<Target>), CliError> {
         let option = first(&self.hosts.lists, &self.hosts.files);
-        let target = |entry: &rlaunch_core::hostlist::Entry| {
+        let target = |entry: &rlaunch_plan::hostlist::Entry| {
             Target::of(&entry.host)
                 .map_err(|source| CliError::Host { option: option.clone(), source: Box::new(source) })
         };
@@ -94,7 +94,7 @@ impl Doctor {
 mod tests {
     use super::super::site::{Known, NoNodeset};
     use super::*;
-    use rlaunch_core::place::Here;
+    use rlaunch_plan::place::Here;
     use std::ffi::OsString;
 
     fn targets(line: &str, env: &[(&str, &str)]) -> Result<String, String> {

@@ -3,7 +3,7 @@
 use super::errors::CliError;
 use super::scan::Given;
 use super::table::options;
-use rlaunch_core::env::Export;
+use rlaunch_protocol::env::Export;
 
 options! {
     Env, "Environment", "environment";

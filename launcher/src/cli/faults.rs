@@ -4,11 +4,11 @@ use super::errors::CliError;
 use super::scan::Given;
 use super::table::options;
 use super::values::{self, Lookup};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::restarts::{self, Restarts};
-use rlaunch_core::settings::{Contain, EndingPlan, OnFailure};
-use rlaunch_core::time::Span;
-use rlaunch_core::warnings::{self, OnWarning, WarningPlan};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
+use rlaunch_base::warnings::{self, OnWarning, WarningPlan};
+use rlaunch_protocol::restarts::{self, Restarts};
+use rlaunch_protocol::settings::{Contain, EndingPlan, OnFailure};
 
 const CONTAIN: [(&str, Contain); 4] =
     [("auto", Contain::Auto), ("t1", Contain::T1), ("t3", Contain::T3), ("strict", Contain::Strict)];

@@ -4,9 +4,9 @@ use super::errors::CliError;
 use super::scan::Given;
 use super::site::Site;
 use super::{Run, torch, values};
-use rlaunch_core::file_pattern::FilePattern;
-use rlaunch_core::id::JobId;
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::file_pattern::FilePattern;
+use rlaunch_base::id::JobId;
+use rlaunch_base::os_bytes::OsBytes;
 
 /// Value of `-o` or `-e`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -162,5 +162,5 @@ impl Run {
     }
 }
 
-const LAUNCHER: rlaunch_core::file_pattern::Writer<'_> =
-    rlaunch_core::file_pattern::Writer { group: b"", rank: rlaunch_core::id::Rank::new(0), node: 0, host: b"" };
+const LAUNCHER: rlaunch_base::file_pattern::Writer<'_> =
+    rlaunch_base::file_pattern::Writer { group: b"", rank: rlaunch_base::id::Rank::new(0), node: 0, host: b"" };

@@ -5,7 +5,7 @@ use super::errors::CliError;
 use super::nearest::nearest;
 use super::table::{self, GROUPS, Group, Id, Row, Takes, options};
 use super::{devices, env, faults, output_options, place, run, torch};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
 use std::fmt::Write as _;
 
 options! {

@@ -4,9 +4,9 @@ use super::errors::CliError;
 use super::scan::Given;
 use super::table::options;
 use super::values;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
 use rlaunch_core::hooks::Wanted;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::Span;
 
 /// No shell starts in less.
 const SHORTEST: Span = Span::from_millis(100);

@@ -7,8 +7,8 @@ use super::scan::{self, Given};
 use super::site::Site;
 use super::table::{HOSTS, Id, options};
 use super::{Answer, Command, help};
-use rlaunch_core::hostlist::{self, Entry};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::hostlist::{self, Entry};
 use std::collections::BTreeSet;
 use std::io;
 
@@ -144,7 +144,7 @@ fn unescaped(text: &OsBytes) -> OsBytes {
 mod tests {
     use super::super::site::{Known, NoNodeset};
     use super::*;
-    use rlaunch_core::place::Here;
+    use rlaunch_plan::place::Here;
 
     fn answer(line: &str, stdin: &str) -> Result<String, String> {
         let site = Site {

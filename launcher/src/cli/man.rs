@@ -4,7 +4,7 @@ use super::commands::COMMANDS;
 use super::errors::CliError;
 use super::table::{GROUPS, PLAIN, Row, Takes};
 use super::{Command, help, scan};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
 use std::fmt::Write as _;
 
 pub(super) const USAGE: &str = "\

@@ -8,14 +8,14 @@ use super::errors::CliError;
 use super::place::Whole;
 use super::site::Site;
 use super::{Program, Run, values};
-use rlaunch_core::bind::{Bind, BindTo, CpuList};
-use rlaunch_core::hostlist::{Entry, Host};
-use rlaunch_core::id::AppIndex;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::map_by::{MapBy, Order};
-use rlaunch_core::place::rankfile::{self, RankfileError};
-use rlaunch_core::place::{AppRequest, By, Layout, MOST_RANKS, Placement, RankBy};
-use rlaunch_core::topology::Level;
+use rlaunch_base::id::AppIndex;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::bind::{Bind, BindTo, CpuList};
+use rlaunch_plan::hostlist::{Entry, Host};
+use rlaunch_plan::place::map_by::{MapBy, Order};
+use rlaunch_plan::place::rankfile::{self, RankfileError};
+use rlaunch_plan::place::{AppRequest, By, Layout, MOST_RANKS, Placement, RankBy};
+use rlaunch_plan::topology::Level;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The option, as messages name it.

@@ -5,9 +5,9 @@ use super::files;
 use super::scan::Given;
 use super::table::options;
 use super::values::{self, Lookup};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::settings::StdinPlan;
-use rlaunch_core::stream::label::Prefix;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_protocol::settings::StdinPlan;
+use rlaunch_protocol::stream::label::Prefix;
 
 options! {
     Output, "Input and output", "output";

@@ -6,12 +6,12 @@ use super::scan::Given;
 use super::table::options;
 use super::values::{self, Lookup};
 use super::{binding, slices};
-use rlaunch_core::bind::Bind;
-use rlaunch_core::hostlist::Entry;
-use rlaunch_core::nearest::nearest;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::map_by::MapBy;
-use rlaunch_core::place::{MOST_RANKS, Nodes, RankBy};
+use rlaunch_base::nearest::nearest;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::bind::Bind;
+use rlaunch_plan::hostlist::Entry;
+use rlaunch_plan::place::map_by::MapBy;
+use rlaunch_plan::place::{MOST_RANKS, Nodes, RankBy};
 
 options! {
     Place, "Where to run", "placement";

@@ -1,22 +1,22 @@
 //! From a command line that was understood to the job that the machine runs.
 
 use super::{CliError, Presentation, Program, Reach, Run, Site, devices, table};
-use rlaunch_core::allocation::Scheduler;
-use rlaunch_core::env::{self, Base, base};
-use rlaunch_core::framework::{Mpi, MpiPlan};
-use rlaunch_core::gpus::Share;
-use rlaunch_core::guard::devices::DevicePlan;
+use rlaunch_base::id::{AppIndex, JobId};
+use rlaunch_base::nearest::nearest;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::{interpreter, template};
 use rlaunch_core::hooks::Wanted;
-use rlaunch_core::id::{AppIndex, JobId};
-use rlaunch_core::logs::Logs;
-use rlaunch_core::master_store::StorePlan;
-use rlaunch_core::nearest::nearest;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::{Note, Placement};
-use rlaunch_core::restarts::Restarts;
-use rlaunch_core::settings::{HostPlan, OutputPlan, Settings, StdinPlan};
-use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role};
-use rlaunch_core::{interpreter, template};
+use rlaunch_plan::allocation::Scheduler;
+use rlaunch_plan::gpus::Share;
+use rlaunch_plan::place::{Note, Placement};
+use rlaunch_protocol::env::{self, Base, base};
+use rlaunch_protocol::framework::{Mpi, MpiPlan};
+use rlaunch_protocol::guard::devices::DevicePlan;
+use rlaunch_protocol::logs::Logs;
+use rlaunch_protocol::master_store::StorePlan;
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::settings::{HostPlan, OutputPlan, Settings, StdinPlan};
+use rlaunch_protocol::spec::{AppBase, AppSpec, JobSpec, Role};
 use rlaunch_sys::slots::Turn;
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Options that other launchers have, or that later versions will have: each gets what to use here, instead of "unknown option".
 
 use super::foreign::{FAMILIES, OPTIONS};
-use rlaunch_core::nearest::nearest;
+use rlaunch_base::nearest::nearest;
 
 /// A such option.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use super::scan::{Given, Words};
 use super::site::why;
 use super::table::Id;
 use super::{run, values};
-use rlaunch_core::cpu_set;
-use rlaunch_core::hostlist::words;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::MOST_RANKS;
+use rlaunch_base::cpu_set;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::hostlist::words;
+use rlaunch_plan::place::MOST_RANKS;
 use std::io;
 
 /// The content of a file.

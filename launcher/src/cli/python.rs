@@ -6,7 +6,7 @@
 use super::errors::CliError;
 use super::site::{Runs, Site};
 use super::{Program, Run, values};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
 
 /// The options that declare a program's kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -6,8 +6,8 @@ use super::scan::{self, Given};
 use super::table::{ASK, Id, options};
 use super::values::span;
 use super::{Answer, Command, help};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::Span;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
 
 pub(super) const USAGE: &str = "\
 Usage: rlaunch store [OPTIONS] ACTION [WORD...]

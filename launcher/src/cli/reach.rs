@@ -5,11 +5,11 @@ use super::errors::CliError;
 use super::scan::Given;
 use super::table::options;
 use super::{pool, values};
-use rlaunch_core::bootstrap::{Carrier, SrunPlan, SshOptions, Transport};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::settings::HostPlan;
-use rlaunch_core::time::Span;
-use rlaunch_core::travel::Resource;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
+use rlaunch_plan::bootstrap::{Carrier, SrunPlan, SshOptions, Transport};
+use rlaunch_protocol::settings::HostPlan;
+use rlaunch_protocol::travel::Resource;
 
 /// The default of the time that a host may take to be ready.
 pub(super) const CONNECT: Span = Span::from_secs(60);

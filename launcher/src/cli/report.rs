@@ -4,7 +4,7 @@ use super::errors::CliError;
 use super::scan::{self, Given};
 use super::table::{Id, REPORT, options};
 use super::{Answer, Command, help};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
 
 pub(super) const USAGE: &str = "\
 Usage: rlaunch report [OPTIONS] EVENTS

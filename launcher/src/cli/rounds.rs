@@ -7,15 +7,15 @@ use super::site::Site;
 use super::table::options;
 use super::{Program, Run, assign, values};
 use crate::view::phrases;
-use rlaunch_core::env::base;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::{MOST_RANKS, Placement};
-use rlaunch_core::rank_assign::{self, AssignError, Policy, Stage, World};
-use rlaunch_core::restart::names_slices;
-use rlaunch_core::restarts::Restarts;
-use rlaunch_core::rounds::{Limits, Rounds};
-use rlaunch_core::shell::quoted;
-use rlaunch_core::time::Span;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::shell::quoted;
+use rlaunch_base::time::Span;
+use rlaunch_plan::place::{MOST_RANKS, Placement};
+use rlaunch_plan::rank_assign::{self, AssignError, Policy, Stage, World};
+use rlaunch_protocol::env::base;
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::rounds::{Limits, Rounds};
+use rlaunch_restart::names_slices;
 use std::borrow::Cow;
 
 /// Most rounds, and most faults of a rank, that can be asked for.

@@ -4,8 +4,8 @@ use super::errors::CliError;
 use super::scan::Given;
 use super::table::options;
 use super::{values, worlds};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::MOST_RANKS;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::place::MOST_RANKS;
 
 options! {
     Run, "What to run", "program";

@@ -3,7 +3,7 @@
 use super::errors::CliError;
 use super::planned_options::{self, Later, Same};
 use super::table::{Id, JOB, Row, Table, Takes};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
 use std::vec::IntoIter;
 
 /// An option as it was given.

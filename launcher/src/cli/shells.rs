@@ -7,7 +7,7 @@ use super::commands::{COMMANDS, Sub};
 use super::errors::CliError;
 use super::table::{self, PLAIN, Row, Table, Takes};
 use super::{Command, help, query, scan};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
 use std::fmt::Write as _;
 
 pub(super) const USAGE: &str = "\

@@ -3,17 +3,17 @@
 use super::errors::CliError;
 use super::place::Whole;
 use super::{Run, Site, values};
-use rlaunch_core::discover;
-use rlaunch_core::guard::devices::DeviceKind;
-use rlaunch_core::hostlist::{Chips, Entry, Host};
-use rlaunch_core::id::NodeId;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::map_by::Order;
-use rlaunch_core::place::{MOST_RANKS, Node, Note, Placement, RankBy, RankPlacement};
-use rlaunch_core::restarts::MOST_PREEMPT;
-use rlaunch_core::slices::{Grow, Sizes, SizesError, SlicePlan, Slot, SlotError, SlotId, slots};
-use rlaunch_core::time::Span;
-use rlaunch_core::tpu::{self, SliceHost, TpuFacts};
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
+use rlaunch_plan::discover;
+use rlaunch_plan::hostlist::{Chips, Entry, Host};
+use rlaunch_plan::place::map_by::Order;
+use rlaunch_plan::place::{MOST_RANKS, Node, Note, Placement, RankBy, RankPlacement};
+use rlaunch_plan::slices::{Grow, Sizes, SizesError, SlicePlan, Slot, SlotError, SlotId, slots};
+use rlaunch_plan::tpu::{self, SliceHost, TpuFacts};
+use rlaunch_protocol::guard::devices::DeviceKind;
+use rlaunch_protocol::restarts::MOST_PREEMPT;
 use std::collections::BTreeSet;
 
 /// The default of `--scale-timeout`.
@@ -376,7 +376,7 @@ fn with_reserved_slots(placement: &Placement, mut slots: Vec<Slot>) -> Vec<Slot>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::hostlist::{Alone, files};
+    use rlaunch_plan::hostlist::{Alone, files};
 
     #[test]
     fn hosts_of_a_pool_form_whole_slices_of_one_size_or_none() {

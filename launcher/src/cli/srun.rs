@@ -1,8 +1,8 @@
 //! Options that are rlaunch's and, with other values, srun's: an answer names both, so that no user of srun follows torchrun's meaning.
 
 use super::errors::CliError;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::shell::quoted;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::shell::quoted;
 
 /// Way out of srun's time limit, where `-t` takes streams; `None`: the value is none of srun's times.
 pub(super) fn time(value: &[u8]) -> Option<String> {

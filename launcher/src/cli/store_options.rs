@@ -5,14 +5,14 @@ use super::scan::Given;
 use super::site::Site;
 use super::table::options;
 use super::{Program, Run};
-use rlaunch_core::env::{Base, Export, base, glob};
-use rlaunch_core::framework::{self, Framework, Mpi, names_tpu_library, packages};
-use rlaunch_core::guard::devices::{CleanPolicy, DeviceKind, DevicePlan};
-use rlaunch_core::id::WorldId;
-use rlaunch_core::master_store::{self, Asked, Facts, Given as Chosen, Guard, Holder, Sign};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::os_strings::OsStrings;
-use rlaunch_core::place::{Note, Placement};
+use rlaunch_base::id::WorldId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::os_strings::OsStrings;
+use rlaunch_plan::place::{Note, Placement};
+use rlaunch_protocol::env::{Base, Export, base, glob};
+use rlaunch_protocol::framework::{self, Framework, Mpi, names_tpu_library, packages};
+use rlaunch_protocol::guard::devices::{CleanPolicy, DeviceKind, DevicePlan};
+use rlaunch_protocol::master_store::{self, Asked, Facts, Given as Chosen, Guard, Holder, Sign};
 use std::net::IpAddr;
 
 options! {

@@ -11,15 +11,15 @@ mod torch;
 
 use super::site::{Known, NoNodeset, Runs};
 use super::{Answer, Command, Events, Program, Run, Site, Verbosity, is_job, parse, planned_options, table};
-use rlaunch_core::env::{Export, Role as VarRole};
-use rlaunch_core::id::JobId;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::{By, Here, Nodes};
-use rlaunch_core::restarts::Restarts;
-use rlaunch_core::settings::{Contain, EndingPlan, OnFailure, StdinPlan};
-use rlaunch_core::slices::Grow;
-use rlaunch_core::spec::{AppBase, Role};
-use rlaunch_core::time::Span;
+use rlaunch_base::id::JobId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
+use rlaunch_plan::place::{By, Here, Nodes};
+use rlaunch_plan::slices::Grow;
+use rlaunch_protocol::env::{Export, Role as VarRole};
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::settings::{Contain, EndingPlan, OnFailure, StdinPlan};
+use rlaunch_protocol::spec::{AppBase, Role};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
@@ -420,7 +420,7 @@ fn every_option_with_a_value_has_its_variable() {
     let mut names = BTreeSet::new();
     for name in table::rows().filter_map(table::Row::variable) {
         assert!(help.contains(&name), "--help does not name {name}");
-        let role = rlaunch_core::env::lookup(name.as_bytes()).map(|var| var.role);
+        let role = rlaunch_protocol::env::lookup(name.as_bytes()).map(|var| var.role);
         assert!(matches!(role, Some(VarRole::Read | VarRole::ReadOnce)), "{name} is {role:?}");
         assert!(names.insert(name));
     }
@@ -451,7 +451,7 @@ fn every_variable_that_is_read_is_registered() {
     let command = parse(words("a"), &ask, super::NO_FILES);
     assert!(command.is_ok() && asked.borrow().len() >= 18);
     for name in asked.borrow().iter() {
-        let role = rlaunch_core::env::lookup(name.as_bytes()).map(|var| var.role);
+        let role = rlaunch_protocol::env::lookup(name.as_bytes()).map(|var| var.role);
         assert!(role.is_some_and(|role| format!("{role:?}").starts_with("Read")), "{name} is {role:?}");
     }
 }

@@ -7,11 +7,11 @@ use super::site::Site;
 use super::srun;
 use super::table::{Row, options, same};
 use super::values::{self, Lookup};
-use rlaunch_core::capped::Capped;
-use rlaunch_core::env::Export;
-use rlaunch_core::id::JobId;
-use rlaunch_core::logs::{self, Logs, MOST, Which};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::JobId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_protocol::env::Export;
+use rlaunch_protocol::logs::{self, Logs, MOST, Which};
 
 options! {
     Torch, "As torchrun (docs/guides/from-torchrun.md)", "torchrun";

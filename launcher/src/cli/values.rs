@@ -3,9 +3,9 @@
 use super::errors::CliError;
 use super::nearest::nearest;
 use super::table::{JOB, Takes};
-use rlaunch_core::duration;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::Span;
+use rlaunch_base::duration;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;

@@ -3,10 +3,10 @@
 use super::errors::CliError;
 use super::place::Own as Place;
 use super::{Program, Run, Site};
-use rlaunch_core::id::{AppIndex, WorldId};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::{Placement, World, Worlds};
-use rlaunch_core::settings::OnFailure;
+use rlaunch_base::id::{AppIndex, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::place::{Placement, World, Worlds};
+use rlaunch_protocol::settings::OnFailure;
 
 /// An option of a program, as it was spelled, with its value.
 type Spelled<T> = Option<(OsBytes, T)>;

@@ -2,10 +2,10 @@
 
 use super::show::{Facts, Holder, Process, Slice, offset};
 use super::{Finding, Saving};
-use rlaunch_core::bootstrap::Target;
-use rlaunch_core::error::Hint as _;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::{Mono, Span};
+use rlaunch_base::error::Hint as _;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_plan::bootstrap::Target;
 use serde_json::{Map, Value, json};
 
 /// A line: this machine, if it was examined, then the hosts in their order.

@@ -4,11 +4,11 @@ use super::{Finding, Saving};
 use crate::edges::now;
 use crate::serve::devices::decoded;
 use crate::serve::facts::UNKNOWN;
-use rlaunch_core::bootstrap::{CarrierKind, Failure, Place, Target, Up};
-use rlaunch_core::error::Hint as _;
-use rlaunch_core::hostlist::fold;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::{Mono, Span};
+use rlaunch_base::error::Hint as _;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_plan::bootstrap::{CarrierKind, Failure, Place, Target, Up};
+use rlaunch_plan::hostlist::fold;
 use std::fmt::Write as _;
 
 /// A saving below a tenth is none.

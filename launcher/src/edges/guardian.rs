@@ -1,7 +1,7 @@
 //! The guardian: what it says on the lifeline, its end, and what we ask of it.
 
 use rlaunch_core::job::GuardianEnd;
-use rlaunch_core::wire::to_root::Leftover;
+use rlaunch_protocol::wire::to_root::Leftover;
 use rlaunch_sys::children::Named;
 use rlaunch_sys::guardian::{Lifeline, Record, Word};
 use rlaunch_sys::{pidfd, signals};

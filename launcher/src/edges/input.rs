@@ -6,14 +6,14 @@
 //! fails with EIO instead of stopping us.
 
 use super::nodes::Nodes;
-use rlaunch_core::errno::EIO;
-use rlaunch_core::id::{NodeId, ProcId, Std, StreamId};
-use rlaunch_core::place::Placement;
-use rlaunch_core::settings::StdinPlan;
-use rlaunch_core::stream::intake::{Intake, Pace};
-use rlaunch_core::wire::frame::{Flags, MAX_DATA};
-use rlaunch_core::wire::to_root::{InputNews, ToRoot};
+use rlaunch_base::errno::EIO;
+use rlaunch_base::id::{NodeId, ProcId, Std, StreamId};
 use rlaunch_net::Connection;
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::settings::StdinPlan;
+use rlaunch_protocol::stream::intake::{Intake, Pace};
+use rlaunch_protocol::wire::frame::{Flags, MAX_DATA};
+use rlaunch_protocol::wire::to_root::{InputNews, ToRoot};
 use rlaunch_sys::doorbell::Doorbell;
 use rlaunch_sys::fd::{self, Kind};
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! The progress of the writers with the output of ranks. The machine thread is woken only when that makes a grant of credit due, not for
 //! every write.
 
-use rlaunch_core::id::NodeId;
+use rlaunch_base::id::NodeId;
 use rlaunch_sys::doorbell::Doorbell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

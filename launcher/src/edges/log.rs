@@ -9,9 +9,9 @@ use super::sink::Sink;
 use crate::cli::Events;
 use crate::directory::NoFiles;
 use anyhow::Context as _;
-use rlaunch_core::errno::EPIPE;
+use rlaunch_base::errno::EPIPE;
+use rlaunch_base::time::Mono;
 use rlaunch_core::events::{Record, What, line};
-use rlaunch_core::time::Mono;
 use rlaunch_sys::doorbell::Doorbell;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -110,11 +110,11 @@ fn open(target: &Events) -> anyhow::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rlaunch_base::exit::Ending;
+    use rlaunch_base::id::Rank;
+    use rlaunch_base::time::{Span, WallNs};
     use rlaunch_core::events::Cause;
-    use rlaunch_core::exit::Ending;
-    use rlaunch_core::id::Rank;
-    use rlaunch_core::time::{Span, WallNs};
-    use rlaunch_core::wire::to_root::Facts;
+    use rlaunch_protocol::wire::to_root::Facts;
     use std::io::{BufRead as _, BufReader};
 
     fn record(t: u64, what: What) -> Record {

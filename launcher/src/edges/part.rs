@@ -4,12 +4,12 @@ use super::discover::Discover;
 use super::hook_runner::Hooks;
 use super::log::Log;
 use super::pool::Pool;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::machine::earliest_of;
+use rlaunch_base::time::Mono;
 use rlaunch_core::events::Record;
-use rlaunch_core::id::NodeId;
 use rlaunch_core::job::JobEvent;
-use rlaunch_core::machine::earliest_of;
-use rlaunch_core::place::Placement;
-use rlaunch_core::time::Mono;
+use rlaunch_plan::place::Placement;
 use std::sync::Arc;
 use std::task::Context;
 

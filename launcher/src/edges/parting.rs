@@ -1,6 +1,6 @@
 //! The end of ssh and srun after a job: each of them has exited, or was ended, before rlaunch exits.
 
-use rlaunch_core::time::{Mono, Span};
+use rlaunch_base::time::{Mono, Span};
 
 /// Time to end after SIGTERM.
 const OBEDIENCE: Span = Span::from_secs(1);

@@ -3,11 +3,11 @@
 //! Agents have no edges to each other, so these go through ours. No machine hears of them: they are about connections.
 
 use super::nodes::Nodes;
-use rlaunch_core::capped::Capped;
-use rlaunch_core::id::NodeId;
-use rlaunch_core::master_store::Guard;
-use rlaunch_core::wire::peer_identity::{Address, Answer, Comer, Question, Verdict};
-use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::NodeId;
+use rlaunch_protocol::master_store::Guard;
+use rlaunch_protocol::wire::peer_identity::{Address, Answer, Comer, Question, Verdict};
+use rlaunch_protocol::wire::to_node::ToNode;
 use std::collections::BTreeMap;
 
 /// Which host has which address.

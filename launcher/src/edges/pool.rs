@@ -1,10 +1,10 @@
 //! The connection to the pool of a job: warnings about hosts go there, and its end is the end of the pool.
 
 use super::part::{Outcome, Part};
+use rlaunch_base::id::NodeId;
 use rlaunch_core::events::{JobNews, Record, What};
-use rlaunch_core::id::NodeId;
 use rlaunch_core::job::JobEvent;
-use rlaunch_core::wire::frozen::pool::PoolRequest;
+use rlaunch_protocol::wire::frozen::pool::PoolRequest;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;

@@ -1,7 +1,7 @@
 //! Which edges have to be looked at. Each has a waker of its own, so that a job of a thousand hosts does not ask all of them
 //! whenever one has something to say; and none is forgotten when a round has no time for more (tokio's budget).
 
-use rlaunch_core::id::NodeId;
+use rlaunch_base::id::NodeId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Wake, Waker};
 

@@ -3,10 +3,10 @@
 use super::now;
 use crate::bootstrap::{Bootstrap, BootstrapEvent, Setting};
 use crate::view::phrases;
-use rlaunch_core::bootstrap::{CarrierKind, HostFailure, Target};
-use rlaunch_core::id::NodeId;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::time::{Mono, Span};
 use rlaunch_core::job::JobEvent;
-use rlaunch_core::time::{Mono, Span};
+use rlaunch_plan::bootstrap::{CarrierKind, HostFailure, Target};
 use rlaunch_sys::origin::Origin;
 use std::collections::VecDeque;
 use std::task::{Context, Poll};

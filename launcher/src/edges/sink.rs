@@ -9,9 +9,9 @@
 
 use super::ledger::{Ledger, Tally};
 use bytes::{Buf as _, Bytes};
-use rlaunch_core::id::NodeId;
-use rlaunch_core::stream::turn::Pace;
-use rlaunch_core::time::{Mono, Span};
+use rlaunch_base::id::NodeId;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::stream::turn::Pace;
 use rlaunch_sys::fd::Kind;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};

@@ -4,16 +4,16 @@
 
 use super::nodes::Nodes;
 use super::now;
-use rlaunch_core::ended::{Ended, RESERVED};
-use rlaunch_core::id::{NodeId, WorldId};
-use rlaunch_core::place::{Placement, World};
-use rlaunch_core::store::Ticket;
-use rlaunch_core::store::owner::Owner;
-use rlaunch_core::store::transit::{Transit, refuses_more};
-use rlaunch_core::time::Mono;
-use rlaunch_core::wire::frozen::client::Space;
-use rlaunch_core::wire::store::{Down, Passage, Up, stamped, unstamped};
-use rlaunch_core::wire::to_node::WORLD_NAMESPACE;
+use rlaunch_base::id::{NodeId, WorldId};
+use rlaunch_base::time::Mono;
+use rlaunch_keyvalue::store::Ticket;
+use rlaunch_keyvalue::store::owner::Owner;
+use rlaunch_keyvalue::store::transit::{Transit, refuses_more};
+use rlaunch_plan::place::{Placement, World};
+use rlaunch_protocol::ended::{Ended, RESERVED};
+use rlaunch_protocol::wire::frozen::client::Space;
+use rlaunch_protocol::wire::store::{Down, Passage, Up, stamped, unstamped};
+use rlaunch_protocol::wire::to_node::WORLD_NAMESPACE;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The launcher's part of the store.

@@ -1,10 +1,10 @@
 //! The steps of a job as diagnostics, for a user who watches a launch (`-vv`): the records of the event log, in words.
 
 use crate::view::phrases;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::Span;
 use rlaunch_core::events::{Cause, JobStart, Record, What};
-use rlaunch_core::id::NodeId;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::time::Span;
 use tracing::debug;
 
 /// Says what a record is about. Arguments and environments are only counted: diagnostics end up in tickets.

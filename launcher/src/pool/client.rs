@@ -5,15 +5,15 @@ use super::show;
 use crate::cli::{PoolChoice, Run};
 use crate::edges::pool::Warner;
 use crate::print::say as print;
-use rlaunch_core::error::Hint;
-use rlaunch_core::exit;
-use rlaunch_core::hostlist::{self, Alone, Entry};
-use rlaunch_core::id::JobId;
-use rlaunch_core::nearest::nearest;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::Placement;
-use rlaunch_core::time::Span;
-use rlaunch_core::wire::frozen::pool::{
+use rlaunch_base::error::Hint;
+use rlaunch_base::exit;
+use rlaunch_base::id::JobId;
+use rlaunch_base::nearest::nearest;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
+use rlaunch_plan::hostlist::{self, Alone, Entry};
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::wire::frozen::pool::{
     Granted, HEADER, Holder, HostReport, MAX_REPLY, Need, PoolReply, PoolRequest, Refusal, Report, Slices, VERSION,
     Want, body_len, common_version,
 };

@@ -1,8 +1,8 @@
 //! A connection to the socket of a pool.
 
-use rlaunch_core::id::HoldId;
-use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::frozen::pool::{HEADER, MAX_REQUEST, Need, PoolRequest, body_len};
+use rlaunch_base::id::HoldId;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::wire::frozen::pool::{HEADER, MAX_REQUEST, Need, PoolRequest, body_len};
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::{pidfd, rights, signals, socket, unix};
 use std::io;

@@ -1,8 +1,8 @@
 //! The event log of a pool (`rlaunch pool up --events`): one JSON object per line.
 
 use crate::edges::now;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::Mono;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Mono;
 use serde_json::{Map, Value};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};

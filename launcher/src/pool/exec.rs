@@ -5,9 +5,9 @@
 use super::client;
 use crate::cli::{self, PoolExec};
 use crate::print::{answer, fail, refuse, say};
-use rlaunch_core::exit::Ending;
-use rlaunch_core::stream::label::Prefix;
-use rlaunch_core::wire::frozen::pool::{PoolReply, PoolRequest};
+use rlaunch_base::exit::Ending;
+use rlaunch_protocol::stream::label::Prefix;
+use rlaunch_protocol::wire::frozen::pool::{PoolReply, PoolRequest};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::ffi::OsString;

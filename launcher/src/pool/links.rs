@@ -7,12 +7,12 @@
 use crate::bootstrap::source::Source;
 use crate::edges::now;
 use crate::serve::WARNED;
-use rlaunch_core::bootstrap::{IS_OPEN, SshOptions, Target, argv, connection, kept_binary};
-use rlaunch_core::id::{JobId, NodeId};
-use rlaunch_core::machine::earliest_of;
-use rlaunch_core::metadata::{HOST_VARIABLE, PRODUCT_FILE};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::{Mono, Span};
+use rlaunch_base::id::{JobId, NodeId};
+use rlaunch_base::machine::earliest_of;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_plan::bootstrap::{IS_OPEN, SshOptions, Target, argv, connection, kept_binary};
+use rlaunch_plan::metadata::{HOST_VARIABLE, PRODUCT_FILE};
 use rlaunch_sys::child::{self, Child, Stand, Started};
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::fd;

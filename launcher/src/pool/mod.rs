@@ -20,8 +20,8 @@ use crate::this_machine::with_site;
 use crate::view::phrases;
 use client::PoolError;
 use pool_directory::PoolDirectory;
-use rlaunch_core::error::Hint as _;
-use rlaunch_core::wire::frozen::pool::PoolRequest;
+use rlaunch_base::error::Hint as _;
+use rlaunch_protocol::wire::frozen::pool::PoolRequest;
 use rlaunch_sys::origin::Origin;
 
 /// `rlaunch pool`. Returns the exit code.

@@ -7,13 +7,13 @@ use super::events::Events;
 use super::links::{LinkNews, Links, Part};
 use super::pool_directory::{FileId, PoolDirectory};
 use crate::edges::now;
-use rlaunch_core::hostlist::{self, Alone, Entry};
-use rlaunch_core::id::{HoldId, NodeId};
-use rlaunch_core::machine::earliest_of;
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::id::{HoldId, NodeId};
+use rlaunch_base::machine::earliest_of;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::{Mono, Span};
 use rlaunch_core::pool::{HostState, Pool, PoolAction, PoolEvent};
-use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::frozen::pool::{
+use rlaunch_plan::hostlist::{self, Alone, Entry};
+use rlaunch_protocol::wire::frozen::pool::{
     Granted, GrantedHost, HEADER, Holder, HostReport, MAX_REQUEST, Need, PoolReply, PoolRequest, Refusal, VERSION,
     common_version,
 };
@@ -536,7 +536,7 @@ impl Server {
         self.reply(hold, reply);
     }
 
-    fn granted(&self, hold: HoldId, job: rlaunch_core::id::JobId, nodes: &[NodeId]) -> Granted {
+    fn granted(&self, hold: HoldId, job: rlaunch_base::id::JobId, nodes: &[NodeId]) -> Granted {
         let need = self.clients.get(&hold).and_then(|client| client.need.as_ref());
         let is_sliced = matches!(need, Some(Need::Slices(_)));
         let host = |node: &NodeId| {

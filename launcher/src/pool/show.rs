@@ -2,9 +2,9 @@
 
 use super::pool_directory::{self, Elsewhere, PoolDirectory};
 use crate::view::phrases;
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_core::pool::SliceState;
-use rlaunch_core::wire::frozen::pool::{Holder, HostReport, HostWord, Refusal, Report, SliceReport, Slices};
+use rlaunch_protocol::wire::frozen::pool::{Holder, HostReport, HostWord, Refusal, Report, SliceReport, Slices};
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -295,7 +295,7 @@ pub(super) const fn word(state: rlaunch_core::pool::HostState) -> HostWord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::time::Span;
+    use rlaunch_base::time::Span;
 
     fn report(slices: &[&str]) -> Report {
         let host = |(n, slice): (usize, &&str)| HostReport {

@@ -10,12 +10,12 @@ use crate::cli::{PoolUp, slots_of};
 use crate::edges::now;
 use crate::print::{fail, say};
 use crate::view::phrases;
-use rlaunch_core::bootstrap::{Carrier, SshOptions};
-use rlaunch_core::exit;
-use rlaunch_core::hostlist::Entry;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::Mono;
-use rlaunch_core::wire::frozen::pool::{PoolReply, PoolRequest};
+use rlaunch_base::exit;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Mono;
+use rlaunch_plan::bootstrap::{Carrier, SshOptions};
+use rlaunch_plan::hostlist::Entry;
+use rlaunch_protocol::wire::frozen::pool::{PoolReply, PoolRequest};
 use rlaunch_sys::background::{self, Side};
 use rlaunch_sys::origin::Origin;
 use std::fs::{File, OpenOptions};
@@ -197,7 +197,7 @@ fn in_other_pool(name: &str, hosts: &[Entry]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::hostlist::{Alone, files};
+    use rlaunch_plan::hostlist::{Alone, files};
 
     fn hosts(text: &str) -> Vec<Entry> {
         files([("hosts", text.as_bytes())], &mut Alone).unwrap()

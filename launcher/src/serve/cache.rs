@@ -4,7 +4,7 @@
 //! When a binary was last of use is its time of modification: agents refresh it. A binary that runs on this host is never
 //! removed; one that runs on another host, which shares the directory, was refreshed when it was started there.
 
-use rlaunch_core::bootstrap::Hash;
+use rlaunch_plan::bootstrap::Hash;
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};

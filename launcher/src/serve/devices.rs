@@ -2,9 +2,9 @@
 
 use super::device_files::{Holder, Site, lock_files};
 use super::facts::UNKNOWN;
-use rlaunch_core::guard::devices::{DeviceHolder, DeviceKind, Kept, LIBTPU_LOCK, LockFound};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::tpu::TpuFacts;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::tpu::TpuFacts;
+use rlaunch_protocol::guard::devices::{DeviceHolder, DeviceKind, Kept, LIBTPU_LOCK, LockFound};
 use rlaunch_sys::facts::host;
 
 /// The hosts of the TPU slice that this host belongs to, by their numbers. Empty: no slice is known. The metadata server has a second.

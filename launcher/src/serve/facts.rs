@@ -1,8 +1,8 @@
 //! Facts about this host before a job runs on it, in one line: `rlaunch doctor` shows them.
 
-use rlaunch_core::bootstrap::Place;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::topology::Level;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::bootstrap::Place;
+use rlaunch_plan::topology::Level;
 use rlaunch_sys::facts::{host, limits};
 use rlaunch_sys::ns;
 use std::path::{Path, PathBuf};

@@ -10,9 +10,9 @@ use crate::bootstrap::source;
 use crate::view::phrases;
 use rlaunch_agent::devices as device_files;
 use rlaunch_agent::{AgentSetup, Edge, LeaseLine, metadata, tpu_facts};
-use rlaunch_core::bootstrap::answer::marker;
-use rlaunch_core::bootstrap::{Answer, Hash, PREAMBLE, Preamble};
-use rlaunch_core::time::Span;
+use rlaunch_base::time::Span;
+use rlaunch_plan::bootstrap::answer::marker;
+use rlaunch_plan::bootstrap::{Answer, Hash, PREAMBLE, Preamble};
 use rlaunch_sys::fd;
 use rlaunch_sys::guardian::{Remote, Streams, split_remote};
 use rlaunch_sys::origin::Origin;
@@ -56,7 +56,7 @@ fn wait_for_end(job: &str) -> u8 {
 /// Waits until the metadata server of this host warns: 0, and the source of the warning.
 fn wait_for_warning() -> u8 {
     let warned = fd::duplicate(0).and_then(metadata::wait_for_warning);
-    let Ok(Some(source)) = warned else { return rlaunch_core::exit::LAUNCH };
+    let Ok(Some(source)) = warned else { return rlaunch_base::exit::LAUNCH };
     let _unread = fd::write(1, format!("{WARNED}{}\n", source.word()).as_bytes());
     0
 }
@@ -147,10 +147,10 @@ fn spoken(preamble: &Preamble, answer: &Answer) -> String {
 fn refuse(preamble: &Preamble, why: &str) -> u8 {
     // A launcher that does not read it sees our exit code.
     let _unread = fd::write(1, spoken(preamble, &Answer::Refused(why.into())).as_bytes());
-    rlaunch_core::exit::LAUNCH
+    rlaunch_base::exit::LAUNCH
 }
 
 fn complain(what: &str) -> u8 {
     let _unread = fd::write(2, format!("rlaunch agent: {what}\n").as_bytes());
-    rlaunch_core::exit::LAUNCH
+    rlaunch_base::exit::LAUNCH
 }

@@ -4,11 +4,11 @@ use super::{PATIENCE, complain, first_lease, is_meant};
 use crate::bootstrap::source;
 use crate::view::phrases;
 use rlaunch_agent::{AgentSetup, Edge, LeaseLine};
-use rlaunch_core::bootstrap::answer::marker;
-use rlaunch_core::bootstrap::tcp_hello::{CONFIRMATION, SECOND_MESSAGE, STEP_PREAMBLE, last_words_tag};
-use rlaunch_core::bootstrap::{AgentFacts, Answer, EdgeKeys, Hash, Hello, Preamble, Secret, StepPreamble, Sums};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_net::seal::{AgentHandshake, Seal};
+use rlaunch_plan::bootstrap::answer::marker;
+use rlaunch_plan::bootstrap::tcp_hello::{CONFIRMATION, SECOND_MESSAGE, STEP_PREAMBLE, last_words_tag};
+use rlaunch_plan::bootstrap::{AgentFacts, Answer, EdgeKeys, Hash, Hello, Preamble, Secret, StepPreamble, Sums};
 use rlaunch_sys::fd;
 use rlaunch_sys::guardian::{LastWordsSeal, Remote, Streams, split_remote};
 use rlaunch_sys::origin::Origin;
@@ -96,7 +96,7 @@ fn host() -> OsBytes {
 fn answer(job: impl Display, answer: &Answer) -> u8 {
     // A launcher that does not read it sees that the step has ended.
     let _unread = fd::write(1, format!("{}{}\n", marker(job), answer.to_line()).as_bytes());
-    rlaunch_core::exit::LAUNCH
+    rlaunch_base::exit::LAUNCH
 }
 
 fn own_ends() -> Option<Hash> {
@@ -185,7 +185,7 @@ fn become_agent(connected: Connected, origin: Origin) -> u8 {
         Err(error) => {
             let Streams::Socket(socket, _) = streams else { return complain(&phrases::shortage(&error)) };
             rlaunch_agent::refuse(node, Edge::Socket(socket).sealed(Some(seal)), &error);
-            rlaunch_core::exit::LAUNCH
+            rlaunch_base::exit::LAUNCH
         }
     }
 }
@@ -193,10 +193,10 @@ fn become_agent(connected: Connected, origin: Origin) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::bootstrap::tcp_hello::{FIRST_MESSAGE, HELLO};
-    use rlaunch_core::id::{JobId, NodeId};
-    use rlaunch_core::time::Span;
+    use rlaunch_base::id::{JobId, NodeId};
+    use rlaunch_base::time::Span;
     use rlaunch_net::seal;
+    use rlaunch_plan::bootstrap::tcp_hello::{FIRST_MESSAGE, HELLO};
     use std::net::{Ipv4Addr, TcpListener};
 
     /// An agent gave up then, and its host fell back or ended the job.

@@ -3,7 +3,7 @@
 
 use super::lanes::{Lane, lanes};
 use crate::view::timeline::words;
-use rlaunch_core::os_bytes::Visible;
+use rlaunch_base::os_bytes::Visible;
 use rlaunch_core::timeline::{Bar, Fault, Finish, HostFact, Mark, Phase, Stretch, Timeline};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
 //! The effect of losses under a policy: `rlaunch assign`, for people and for programs.
 
 use super::phrases;
-use rlaunch_core::id::Rank;
-use rlaunch_core::rank_assign::{Mode, Policy, WorldMember};
+use rlaunch_base::id::Rank;
+use rlaunch_plan::rank_assign::{Mode, Policy, WorldMember};
 use serde_json::json;
 
 /// Up to so many ranks each has a line.

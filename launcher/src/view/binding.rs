@@ -2,10 +2,10 @@
 
 use super::Tone;
 use super::log_view::Line;
-use rlaunch_core::bind::{BindingNews, Unbound};
-use rlaunch_core::id::Rank;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::topology::Level;
+use rlaunch_base::id::Rank;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::bind::{BindingNews, Unbound};
+use rlaunch_plan::topology::Level;
 
 /// The line of a fact, and the least verbose tone in which it is printed. Ranks that share CPUs are named once: the note is much the same on
 /// other hosts.

@@ -2,8 +2,8 @@
 
 use super::log_view::{Line, Names};
 use super::{Tone, phrases};
-use rlaunch_core::bootstrap::{CarrierEnd, CarrierNews, FallBack, Refusal};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::bootstrap::{CarrierEnd, CarrierNews, FallBack, Refusal};
 
 /// The line of a fact, and the least verbose tone in which it is printed.
 pub(super) fn news(news: &CarrierNews, names: &Names) -> Line {

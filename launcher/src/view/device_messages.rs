@@ -4,14 +4,14 @@ use super::host_messages::{Said, list};
 use super::log_view::Line;
 use super::report::host;
 use super::{Tone, phrases};
-use rlaunch_core::guard::DeviceNews;
-use rlaunch_core::guard::devices::{DeviceHolder, Kept, LockFound, OddFile};
-use rlaunch_core::id::NodeId;
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::shell::quoted;
+use rlaunch_base::time::Span;
 use rlaunch_core::report::{Became, Report};
-use rlaunch_core::shell::quoted;
-use rlaunch_core::time::Span;
-use rlaunch_core::wire::to_root::NodeRefusal;
+use rlaunch_protocol::guard::DeviceNews;
+use rlaunch_protocol::guard::devices::{DeviceHolder, Kept, LockFound, OddFile};
+use rlaunch_protocol::wire::to_root::NodeRefusal;
 
 /// Whether both refusals are about devices: they share a table.
 pub(super) const fn are_both(one: &NodeRefusal, other: &NodeRefusal) -> bool {
@@ -243,7 +243,7 @@ fn lock_file(path: &OsBytes, found: LockFound, host: &OsBytes, cleans: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::capped::Capped;
+    use rlaunch_base::capped::Capped;
 
     fn held(kept: &[Kept]) -> NodeRefusal {
         let holder = |kept: &Kept| DeviceHolder {

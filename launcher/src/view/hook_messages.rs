@@ -1,8 +1,8 @@
 //! Messages about the commands of `--on-restart` and `--on-exit`, and their own output.
 
 use super::phrases;
+use rlaunch_base::os_bytes::{OsBytes, Visible};
 use rlaunch_core::hooks::{HookNote, On};
-use rlaunch_core::os_bytes::{OsBytes, Visible};
 
 const fn name(on: On) -> &'static str {
     match on {

@@ -2,15 +2,15 @@
 
 use super::report::{Block, host};
 use super::{device_messages, launch, lost, phrases};
-use rlaunch_core::bootstrap::HostFailure;
-use rlaunch_core::errno::{EADDRNOTAVAIL, EPROTO};
-use rlaunch_core::error::Hint as _;
+use rlaunch_base::errno::{EADDRNOTAVAIL, EPROTO};
+use rlaunch_base::error::Hint as _;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_core::events::Cause;
-use rlaunch_core::hostlist::fold;
-use rlaunch_core::id::NodeId;
-use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::{Became, Report};
-use rlaunch_core::wire::to_root::{NodeRefusal, SpawnError, SpawnStep, Tried};
+use rlaunch_plan::bootstrap::HostFailure;
+use rlaunch_plan::hostlist::fold;
+use rlaunch_protocol::wire::to_root::{NodeRefusal, SpawnError, SpawnStep, Tried};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io;

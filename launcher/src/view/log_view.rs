@@ -3,13 +3,13 @@
 
 use super::notices::{self, By, Reported};
 use super::{Tone, host_messages, path_search, phrases, report, round_messages, slice_messages};
+use rlaunch_base::id::{AppIndex, NodeId, Rank};
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_core::events::{Cause, Record, Tried, What};
-use rlaunch_core::hostlist::fold;
-use rlaunch_core::id::{AppIndex, NodeId, Rank};
-use rlaunch_core::master_store::{ForAgent, Holder, port_of_arguments};
-use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::{Fate, Report};
-use rlaunch_core::restart::RoundsEnd;
+use rlaunch_plan::hostlist::fold;
+use rlaunch_protocol::master_store::{ForAgent, Holder, port_of_arguments};
+use rlaunch_restart::RoundsEnd;
 
 /// Names of hosts.
 pub(crate) struct Names {

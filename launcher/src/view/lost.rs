@@ -2,13 +2,13 @@
 
 use super::report::host;
 use super::{host_messages, phrases};
-use rlaunch_core::bootstrap::{CarrierEnd, CarrierKind};
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::shell::quoted;
+use rlaunch_base::signal::Signal;
 use rlaunch_core::events::{CloseReason, Lost};
-use rlaunch_core::id::NodeId;
-use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::Report;
-use rlaunch_core::shell::quoted;
-use rlaunch_core::signal::Signal;
+use rlaunch_plan::bootstrap::{CarrierEnd, CarrierKind};
 
 /// The commands of Slurm that know why a job or step has ended.
 pub(super) const ASK_SLURM: &str =

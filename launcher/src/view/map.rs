@@ -1,16 +1,16 @@
 //! The placement of ranks: `rlaunch map`, for people and for programs.
 
 use super::phrases;
-use rlaunch_core::allocation::Allocation;
-use rlaunch_core::bootstrap::CarrierKind;
-use rlaunch_core::hostlist::fold_in_order;
-use rlaunch_core::id::{AppIndex, NodeId, Rank};
-use rlaunch_core::master_store::Holder;
-use rlaunch_core::os_bytes::{OsBytes, Visible};
-use rlaunch_core::place::{Node, Note, Placement};
-use rlaunch_core::slices::{SlicePlan, Slot};
-use rlaunch_core::spec::JobSpec;
-use rlaunch_core::time::Span;
+use rlaunch_base::id::{AppIndex, NodeId, Rank};
+use rlaunch_base::os_bytes::{OsBytes, Visible};
+use rlaunch_base::time::Span;
+use rlaunch_plan::allocation::Allocation;
+use rlaunch_plan::bootstrap::CarrierKind;
+use rlaunch_plan::hostlist::fold_in_order;
+use rlaunch_plan::place::{Node, Note, Placement};
+use rlaunch_plan::slices::{SlicePlan, Slot};
+use rlaunch_protocol::master_store::Holder;
+use rlaunch_protocol::spec::JobSpec;
 use std::fmt::Write as _;
 
 /// Where the hosts of a job come from: the allocation, and what starts the agents there.
@@ -409,11 +409,11 @@ fn and_others(others: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::hostlist;
-    use rlaunch_core::hostlist::Chips;
-    use rlaunch_core::master_store::{ForAgent, ForRank0};
-    use rlaunch_core::place::{AppRequest, By, Here, Request, place};
-    use rlaunch_core::slices::{Grow, Sizes, slots};
+    use rlaunch_plan::hostlist;
+    use rlaunch_plan::hostlist::Chips;
+    use rlaunch_plan::place::{AppRequest, By, Here, Request, place};
+    use rlaunch_plan::slices::{Grow, Sizes, slots};
+    use rlaunch_protocol::master_store::{ForAgent, ForRank0};
 
     const LEFT: Holder = Holder::Rank0(ForRank0::NotPython);
 
@@ -432,7 +432,7 @@ mod tests {
             here,
             map_by: By::Slot,
             rank_by: None,
-            layout: rlaunch_core::place::Layout::default(),
+            layout: rlaunch_plan::place::Layout::default(),
             nnodes: None,
             min_hosts: None,
             strict: false,

@@ -2,12 +2,12 @@
 
 use super::log_view::{Line, Names};
 use super::{Tone, phrases};
-use rlaunch_core::id::{NodeId, Rank};
-use rlaunch_core::mpi::PATIENCE;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::rank_set::RankSet;
+use rlaunch_base::id::{NodeId, Rank};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::rank_set::RankSet;
 use rlaunch_core::report::{RankLine, Report};
-use rlaunch_core::wire::node_news::MpiNews;
+use rlaunch_mpi::PATIENCE;
+use rlaunch_protocol::wire::node_news::MpiNews;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Facts of which the user knows.

@@ -5,18 +5,18 @@ use super::{
     Tone, binding, carrier_messages, device_messages, host_messages, lost, mpi_messages, phrases, preemption,
     slice_messages, store_messages,
 };
-use rlaunch_core::bootstrap::CarrierKind;
+use rlaunch_base::id::{NodeId, Rank, Std};
+use rlaunch_base::os_bytes::{OsBytes, Visible};
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::Span;
 use rlaunch_core::events::{Answer, Cause, Fewer, JobNews, Lost, RanksState, RestartCause, SinkEnd, What, WorldLine};
-use rlaunch_core::id::{NodeId, Rank, Std};
-use rlaunch_core::os_bytes::{OsBytes, Visible};
 use rlaunch_core::report::Report;
-use rlaunch_core::settings::OnFailure;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::status::Status;
-use rlaunch_core::time::Span;
-use rlaunch_core::travel::Lowered;
-use rlaunch_core::wire::node_news::NodeNews;
-use rlaunch_core::wire::to_root::Hello;
+use rlaunch_plan::bootstrap::CarrierKind;
+use rlaunch_protocol::settings::OnFailure;
+use rlaunch_protocol::travel::Lowered;
+use rlaunch_protocol::wire::node_news::NodeNews;
+use rlaunch_protocol::wire::to_root::Hello;
 
 /// The sender of a signal that rlaunch got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

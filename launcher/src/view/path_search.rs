@@ -1,12 +1,12 @@
 //! The surroundings of a program that does not exist, as the file system of this host shows them. Its agent has seen the path itself.
 
+use rlaunch_base::id::Rank;
+use rlaunch_base::nearest::nearest;
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_core::events::Cause;
-use rlaunch_core::id::Rank;
-use rlaunch_core::master_store::{self, Program};
-use rlaunch_core::nearest::nearest;
-use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::Report;
-use rlaunch_core::wire::to_root::{Found, SpawnError, SpawnStep};
+use rlaunch_protocol::master_store::{self, Program};
+use rlaunch_protocol::wire::to_root::{Found, SpawnError, SpawnStep};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read as _;

@@ -1,13 +1,13 @@
 //! Small phrases that sentences and reports share.
 
-use rlaunch_core::errno::{EAGAIN, EMFILE, ENOMEM};
-use rlaunch_core::id::{Rank, Std};
-use rlaunch_core::os_bytes::{OsBytes, Visible};
+use rlaunch_base::errno::{EAGAIN, EMFILE, ENOMEM};
+use rlaunch_base::id::{Rank, Std};
+use rlaunch_base::os_bytes::{OsBytes, Visible};
+use rlaunch_base::shell::quoted;
+use rlaunch_base::time::Span;
 use rlaunch_core::report::Report;
-use rlaunch_core::settings::Tier;
-use rlaunch_core::shell::quoted;
-use rlaunch_core::time::Span;
-use rlaunch_core::travel::Resource;
+use rlaunch_protocol::settings::Tier;
+use rlaunch_protocol::travel::Resource;
 use std::fmt::Write;
 
 /// Longest command that is shown in full.

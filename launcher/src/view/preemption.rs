@@ -2,11 +2,11 @@
 
 use super::log_view::Line;
 use super::{Tone, phrases};
-use rlaunch_core::error::Hint;
+use rlaunch_base::error::Hint;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::WallNs;
+use rlaunch_base::warnings::{Response, WarningNote, WarningSource};
 use rlaunch_core::events::NoRestart;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::time::WallNs;
-use rlaunch_core::warnings::{Response, WarningNote, WarningSource};
 
 /// A host was warned.
 pub(super) fn warned(host: &OsBytes, source: WarningSource, response: Response) -> String {

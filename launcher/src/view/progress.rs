@@ -3,12 +3,12 @@
 //! other ranks would go through a drawn one.
 
 use super::phrases;
-use rlaunch_core::bootstrap::Stage;
+use rlaunch_base::id::{NodeId, Rank};
+use rlaunch_base::time::{Mono, Span};
 use rlaunch_core::events::What;
-use rlaunch_core::hostlist::fold;
-use rlaunch_core::id::{NodeId, Rank};
-use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::to_node::WORLD_NAMESPACE;
+use rlaunch_plan::bootstrap::Stage;
+use rlaunch_plan::hostlist::fold;
+use rlaunch_protocol::wire::to_node::WORLD_NAMESPACE;
 use std::collections::BTreeMap;
 
 /// Time before which no progress is shown.
@@ -255,13 +255,13 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::bootstrap::{HostFailure, Place};
+    use rlaunch_base::id::WorldId;
+    use rlaunch_base::os_bytes::OsBytes;
+    use rlaunch_base::os_strings::OsStrings;
+    use rlaunch_base::rank_set::RankSet;
     use rlaunch_core::events::{AppLine, Lost, Tried, WorldLine};
-    use rlaunch_core::id::WorldId;
-    use rlaunch_core::os_bytes::OsBytes;
-    use rlaunch_core::os_strings::OsStrings;
-    use rlaunch_core::rank_set::RankSet;
-    use rlaunch_core::wire::to_root::{Found, SpawnError, SpawnStep};
+    use rlaunch_plan::bootstrap::{HostFailure, Place};
+    use rlaunch_protocol::wire::to_root::{Found, SpawnError, SpawnStep};
 
     fn at(ms: u64) -> Mono {
         Mono::from_nanos(ms * 1_000_000)
@@ -281,7 +281,7 @@ mod tests {
         What::RankStarted {
             rank: Rank::new(rank),
             node: NodeId::new(0),
-            local_rank: rlaunch_core::id::LocalRank::new(0),
+            local_rank: rlaunch_base::id::LocalRank::new(0),
             group: None,
             pid: 1,
             at: Span::ZERO,

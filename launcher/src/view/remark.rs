@@ -1,12 +1,12 @@
 //! Remarks about rounds in words: a line each, and one with the way out where there is one.
 
-use rlaunch_core::backoff::QUICK;
-use rlaunch_core::id::Rank;
-use rlaunch_core::os_bytes::{OsBytes, Visible};
-use rlaunch_core::rank_set::RankSet;
-use rlaunch_core::restart::detect::UNKILLABLE;
-use rlaunch_core::restart::remark::{FaultLimit, Override, Remark, Unused};
-use rlaunch_core::restart::terms::shown;
+use rlaunch_base::backoff::QUICK;
+use rlaunch_base::id::Rank;
+use rlaunch_base::os_bytes::{OsBytes, Visible};
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_restart::detect::UNKILLABLE;
+use rlaunch_restart::remark::{FaultLimit, Override, Remark, Unused};
+use rlaunch_restart::terms::shown;
 
 /// The way out where one rank fails again and again.
 const TRY_FAULTS: &str = "\n  try     --max-rank-faults, to continue without it";
@@ -125,8 +125,8 @@ fn no_room(ranks: &RankSet, hosts: &OsBytes, lacks_gpus: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::id::Rank;
-    use rlaunch_core::time::Span;
+    use rlaunch_base::id::Rank;
+    use rlaunch_base::time::Span;
 
     #[test]
     fn limits_are_named_where_they_were_set() {

@@ -2,17 +2,17 @@
 
 use super::path_search::Around;
 use super::{Tone, host_messages, launch, lost, phrases, round_messages, slice_messages};
+use rlaunch_base::exit::Ending;
+use rlaunch_base::id::{NodeId, Rank};
+use rlaunch_base::shell::quoted;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::Span;
 use rlaunch_core::events::{Cause, Lost, RestartCause};
-use rlaunch_core::exit::Ending;
-use rlaunch_core::id::{NodeId, Rank};
-use rlaunch_core::master_store::{self, Holder, Program, is_missed};
-use rlaunch_core::rank_fault::FaultKind;
 use rlaunch_core::report::{Became, End, Fate, Forgotten, Group, Report, Restarted};
-use rlaunch_core::shell::quoted;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::status::Status;
-use rlaunch_core::time::Span;
-use rlaunch_core::wire::to_root::{Facts, TAIL};
+use rlaunch_protocol::master_store::{self, Holder, Program, is_missed};
+use rlaunch_protocol::rank_fault::FaultKind;
+use rlaunch_protocol::wire::to_root::{Facts, TAIL};
 use std::fmt::Write;
 
 /// Most last lines of stderr that are repeated; and where they stand above the report.
@@ -329,7 +329,7 @@ pub(crate) fn message(file: &[u8]) -> Option<String> {
         Some(_) | None => String::from_utf8_lossy(file).into_owned(),
     };
     let first = text.lines().map(str::trim).find(|line| !line.is_empty())?;
-    Some(rlaunch_core::os_bytes::OsBytes::from(first).to_string())
+    Some(rlaunch_base::os_bytes::OsBytes::from(first).to_string())
 }
 
 /// A report under construction: a head, then lines that begin with a name.
@@ -443,7 +443,7 @@ impl Block {
                 1 => format!("(last {})", shown.len()),
                 _ => String::new(),
             };
-            let line = rlaunch_core::os_bytes::OsBytes::from(line.trim_ascii_end());
+            let line = rlaunch_base::os_bytes::OsBytes::from(line.trim_ascii_end());
             // Two digits make the name one letter wider than its column.
             let _infallible = writeln!(self.text, "  {name:<8} | {line}");
         }

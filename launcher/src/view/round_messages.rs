@@ -3,15 +3,15 @@
 use super::Tone;
 use super::report::Block;
 use super::{launch, phrases, remark};
-use rlaunch_core::id::{Rank, Round};
-use rlaunch_core::os_bytes::{OsBytes, Visible};
-use rlaunch_core::rank_fault::{Fault, FaultKind, Leave};
-use rlaunch_core::rank_set::RankSet;
+use rlaunch_base::id::{Rank, Round};
+use rlaunch_base::os_bytes::{OsBytes, Visible};
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::Span;
 use rlaunch_core::report::{Behind, Report, RoundLine};
-use rlaunch_core::restart::{AWAITED, EndReason, RoundNote, Step};
-use rlaunch_core::status::Status;
-use rlaunch_core::time::Span;
-use rlaunch_core::wire::to_root::{SpawnError, SpawnStep};
+use rlaunch_protocol::rank_fault::{Fault, FaultKind, Leave};
+use rlaunch_protocol::wire::to_root::{SpawnError, SpawnStep};
+use rlaunch_restart::{AWAITED, EndReason, RoundNote, Step};
 
 /// Most characters that a line repeats of what a rank has said.
 const WORDS: usize = 160;
@@ -248,11 +248,11 @@ mod tests {
     use super::*;
     use crate::view::log_view::LogView;
     use crate::view::notices::By;
+    use rlaunch_base::id::NodeId;
+    use rlaunch_base::signal::Signal;
+    use rlaunch_base::time::WallNs;
     use rlaunch_core::events::{Record, Tried, What};
-    use rlaunch_core::id::NodeId;
-    use rlaunch_core::restart::RoundsEnd;
-    use rlaunch_core::signal::Signal;
-    use rlaunch_core::time::WallNs;
+    use rlaunch_restart::RoundsEnd;
 
     fn fault(rank: u32, kind: FaultKind, text: &str) -> Fault {
         Fault { initial: Rank::new(rank), kind, text: text.into() }
@@ -389,7 +389,7 @@ mod tests {
             "{line}"
         );
         let unable = |step, path: &str| {
-            let found = rlaunch_core::wire::to_root::Found::Nothing;
+            let found = rlaunch_protocol::wire::to_root::Found::Nothing;
             let error = SpawnError { step, errno: 2, path: OsBytes::from(path), found };
             let tried = Tried::Again { several_hosts: true };
             let failed = What::RankFailed { rank: Rank::new(2), node: NodeId::new(1), error, tried };

@@ -2,13 +2,13 @@
 
 use super::log_view::{Line, Names};
 use super::{Tone, host_messages, lost, phrases, report};
-use rlaunch_core::discover::{DiscoverFault, Ignored, MOST, WITHIN};
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
 use rlaunch_core::events::{Obstacle, SliceNews, SlicesTaken};
-use rlaunch_core::hostlist::fold;
-use rlaunch_core::id::NodeId;
-use rlaunch_core::os_bytes::OsBytes;
 use rlaunch_core::report::Report;
-use rlaunch_core::time::Span;
+use rlaunch_plan::discover::{DiscoverFault, Ignored, MOST, WITHIN};
+use rlaunch_plan::hostlist::fold;
 
 /// Most names of slices in a line.
 const NAMED: usize = 8;

@@ -4,10 +4,10 @@
 
 use super::log_view::{Line, Names};
 use super::{Tone, phrases};
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_core::node::UNUSED;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::wire::limit::{Limit, Met};
-use rlaunch_core::wire::node_news::StoreNews;
+use rlaunch_protocol::wire::limit::{Limit, Met};
+use rlaunch_protocol::wire::node_news::StoreNews;
 use std::collections::BTreeSet;
 
 /// Facts of which the user knows.

@@ -19,7 +19,8 @@ def cases(bench):
     """What the launcher computes in a round of 16,384 ranks, what each host is told, and who is which rank by a tree."""
     if "rlaunch" not in bench.launchers:
         return []
-    rounds, assign = (toolbox.build_example("rlaunch-core", name) for name in ("round_speed", "assign_speed"))
+    rounds, assign = (toolbox.build_example(package, name)
+                      for package, name in (("rlaunch-restart", "round_speed"), ("rlaunch-plan", "assign_speed")))
     milliseconds = r"([\d.]+) ms"
     figures = (
         ("root computes", "ms", milliseconds, (Goal(200),)),

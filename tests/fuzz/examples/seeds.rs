@@ -1,30 +1,30 @@
 //! Writes the seeds that are messages or words, after a change of the wire: `cargo run --example seeds` in this directory.
 
-use rlaunch_core::allocation::{HostStep, StepLayout};
-use rlaunch_core::bootstrap::answer::marker;
-use rlaunch_core::bootstrap::{Answer, Hash, Place, Preamble, Secret};
-use rlaunch_core::guard::devices::DeviceStep;
-use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank, Round};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::rank_set::RankSet;
-use rlaunch_core::rank_fault::{Fault, FaultKind, Leave};
-use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppBase, Role};
-use rlaunch_core::settings::{StdinPlan, Tier};
-use rlaunch_core::status::Status;
-use rlaunch_core::store::{Ask, Expected, Revision};
-use rlaunch_core::time::{HostTime, Span};
-use rlaunch_core::travel::{Limit, Lowered, Resource, Travel};
-use rlaunch_core::wire::beat::Beat;
-use rlaunch_core::capped::Capped;
-use rlaunch_core::wire::codec::{WireMessage, encode};
-use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane};
-use rlaunch_core::wire::frozen::client::Words;
-use rlaunch_core::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
-use rlaunch_core::wire::probe::Key;
-use rlaunch_core::wire::round::{RoundDown, RoundMember, RoundRendezvous};
-use rlaunch_core::wire::to_node::{Delta, Find, Rendezvous, Start, ToNode, WorldRank};
-use rlaunch_core::wire::to_root::{
+use rlaunch_plan::allocation::{HostStep, StepLayout};
+use rlaunch_plan::bootstrap::answer::marker;
+use rlaunch_plan::bootstrap::{Answer, Hash, Place, Preamble, Secret};
+use rlaunch_protocol::guard::devices::DeviceStep;
+use rlaunch_base::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank, Round};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_protocol::rank_fault::{Fault, FaultKind, Leave};
+use rlaunch_base::signal::Signal;
+use rlaunch_protocol::spec::{AppBase, Role};
+use rlaunch_protocol::settings::{StdinPlan, Tier};
+use rlaunch_base::status::Status;
+use rlaunch_keyvalue::store::{Ask, Expected, Revision};
+use rlaunch_base::time::{HostTime, Span};
+use rlaunch_protocol::travel::{Limit, Lowered, Resource, Travel};
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_base::capped::Capped;
+use rlaunch_protocol::wire::codec::{WireMessage, encode};
+use rlaunch_protocol::wire::frame::{Flags, HEADER, Header, Lane};
+use rlaunch_protocol::wire::frozen::client::Words;
+use rlaunch_protocol::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
+use rlaunch_protocol::wire::probe::Key;
+use rlaunch_protocol::wire::round::{RoundDown, RoundMember, RoundRendezvous};
+use rlaunch_protocol::wire::to_node::{Delta, Find, Rendezvous, Start, ToNode, WorldRank};
+use rlaunch_protocol::wire::to_root::{
     Exited, Facts, Found, Hello, NodeRefusal, Reached, SpawnError, SpawnStep, Started, ToRoot, Usage,
 };
 use rlaunch_sys::children::Named;
@@ -60,7 +60,7 @@ fn down() -> Vec<Vec<u8>> {
         ..Start::of(JobId([7; 16]), 2)
     }
     .with(|settings| {
-        settings.gpus = rlaunch_core::gpus::Share::Each(1);
+        settings.gpus = rlaunch_plan::gpus::Share::Each(1);
         settings.output.label = Some("[%r] ".into());
         settings.hosts.interface = "eth0".into();
     });

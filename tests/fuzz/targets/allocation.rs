@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::allocation::{Allocation, AllocationError, Scheduler, StepLayout};
-use rlaunch_core::hostlist::{self, Alone, MOST_HOSTS};
-use rlaunch_core::place::Here;
+use rlaunch_plan::allocation::{Allocation, AllocationError, Scheduler, StepLayout};
+use rlaunch_plan::hostlist::{self, Alone, MOST_HOSTS};
+use rlaunch_plan::place::Here;
 use std::collections::BTreeSet;
 
 fn for_a_terminal(text: &str) {

@@ -6,9 +6,9 @@
 mod file;
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::error::Hint as _;
-use rlaunch_core::id::Rank;
-use rlaunch_core::rank_assign::{Keys, Numbers, Policy, Source, World, assign, parse};
+use rlaunch_base::error::Hint as _;
+use rlaunch_base::id::Rank;
+use rlaunch_plan::rank_assign::{Keys, Numbers, Policy, Source, World, assign, parse};
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 

@@ -2,11 +2,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::spec::AppBase;
-use rlaunch_core::wire::codec::{WireMessage, decode, encode};
-use rlaunch_core::wire::frame::{HEADER, parse_header};
-use rlaunch_core::wire::to_node::ToNode;
-use rlaunch_core::wire::to_root::ToRoot;
+use rlaunch_protocol::spec::AppBase;
+use rlaunch_protocol::wire::codec::{WireMessage, decode, encode};
+use rlaunch_protocol::wire::frame::{HEADER, parse_header};
+use rlaunch_protocol::wire::to_node::ToNode;
+use rlaunch_protocol::wire::to_root::ToRoot;
 use rlaunch_net::Early;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;

@@ -4,25 +4,25 @@
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_core::events::{CloseReason, line};
-use rlaunch_core::guard::devices::DeviceStep;
-use rlaunch_core::id::{JobId, NodeId, Rank, SessionId, Std};
+use rlaunch_protocol::guard::devices::DeviceStep;
+use rlaunch_base::id::{JobId, NodeId, Rank, SessionId, Std};
 use rlaunch_core::job::{Job, JobAction, JobEvent, Setting};
-use rlaunch_core::machine::Machine;
-use rlaunch_core::master_store::{ForAgent, Guard, Holder};
+use rlaunch_base::machine::Machine;
+use rlaunch_protocol::master_store::{ForAgent, Guard, Holder};
 use rlaunch_core::node::{
     DeviceAction, DevicesFreed, ExamineAction, Node, NodeAction, NodeEvent, ProbeAction, Sandbox, TcpStoreAction,
 };
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::os_strings::OsStrings;
-use rlaunch_core::place::Placement;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::os_strings::OsStrings;
+use rlaunch_plan::place::Placement;
 use rlaunch_core::report::fold;
-use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role};
-use rlaunch_core::settings::Tier;
-use rlaunch_core::status::Status;
-use rlaunch_core::time::{Mono, WallNs};
-use rlaunch_core::wire::codec::decode;
-use rlaunch_core::wire::frozen::client::client_round::Said;
-use rlaunch_core::wire::to_root::{Facts, Hello, Usage};
+use rlaunch_protocol::spec::{AppBase, AppSpec, JobSpec, Role};
+use rlaunch_protocol::settings::Tier;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{Mono, WallNs};
+use rlaunch_protocol::wire::codec::decode;
+use rlaunch_protocol::wire::frozen::client::client_round::Said;
+use rlaunch_protocol::wire::to_root::{Facts, Hello, Usage};
 use std::sync::Arc;
 
 /// More than a machine may ask for after one event of a job of this size.
@@ -112,7 +112,7 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
             NodeEvent::Probed { number: place.number, found: Ok([10, 0, 0, 1].into()) }
         }
         NodeAction::Renew { port } => {
-            NodeEvent::Renewed { port: if port == rlaunch_core::wire::to_node::PortPlan::Choose { 21_000 } else { 0 } }
+            NodeEvent::Renewed { port: if port == rlaunch_protocol::wire::to_node::PortPlan::Choose { 21_000 } else { 0 } }
         }
         NodeAction::Check { app, .. } => NodeEvent::Checked { app, error: None },
         NodeAction::Devices(DeviceAction::Free { step: DeviceStep::Look, .. }) => {

@@ -3,15 +3,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::bind::{Bind, BindTo, CpuList, Host as BoundHost};
-use rlaunch_core::cpu_set::{self, CpuSet};
-use rlaunch_core::hostlist::{Entry, Host};
-use rlaunch_core::id::NodeId;
-use rlaunch_core::place::map_by::{MapBy, Order};
-use rlaunch_core::place::{
+use rlaunch_plan::bind::{Bind, BindTo, CpuList, Host as BoundHost};
+use rlaunch_base::cpu_set::{self, CpuSet};
+use rlaunch_plan::hostlist::{Entry, Host};
+use rlaunch_base::id::NodeId;
+use rlaunch_plan::place::map_by::{MapBy, Order};
+use rlaunch_plan::place::{
     AppRequest, By, Here, Layout, Note, PlaceError, Placement, RankBy, Request, place, rankfile,
 };
-use rlaunch_core::topology::{Facts, Level, Topology};
+use rlaunch_plan::topology::{Facts, Level, Topology};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 

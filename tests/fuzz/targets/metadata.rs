@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::metadata::{Answer, AnswerParser, read_attribute};
-use rlaunch_core::tpu::{Attributes, Bounds, TpuFacts};
+use rlaunch_plan::metadata::{Answer, AnswerParser, read_attribute};
+use rlaunch_plan::tpu::{Attributes, Bounds, TpuFacts};
 
 /// A name of DNS has fewer bytes.
 const LONGEST: usize = 255;

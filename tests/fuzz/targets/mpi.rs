@@ -2,12 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::id::ClientId;
-use rlaunch_core::mpi::{Action, Layout, Mpi};
-use rlaunch_core::wire::to_node::HostRanks;
-use rlaunch_core::rank_set::RankSet;
-use rlaunch_core::time::Mono;
-use rlaunch_core::wire::{pmi1, pmix};
+use rlaunch_base::id::ClientId;
+use rlaunch_mpi::{Action, Layout, Mpi};
+use rlaunch_protocol::wire::to_node::HostRanks;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::time::Mono;
+use rlaunch_protocol::wire::{pmi1, pmix};
 
 const RANKS: u32 = 3;
 const NOW: Mono = Mono::from_nanos(1);

@@ -3,18 +3,18 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::bootstrap::ssh_messages::{KEPT, Words};
-use rlaunch_core::allocation::SlurmConfig;
-use rlaunch_core::bootstrap::srun_messages::{TaskExit, TaskExits};
-use rlaunch_core::bootstrap::tcp_hello::{FACTS, HELLO, STEP_PREAMBLE};
-use rlaunch_core::bootstrap::{
+use rlaunch_plan::bootstrap::ssh_messages::{KEPT, Words};
+use rlaunch_plan::allocation::SlurmConfig;
+use rlaunch_plan::bootstrap::srun_messages::{TaskExit, TaskExits};
+use rlaunch_plan::bootstrap::tcp_hello::{FACTS, HELLO, STEP_PREAMBLE};
+use rlaunch_plan::bootstrap::{
     AgentFacts, EdgeKeys, Hash, Heard, Hello, PREAMBLE, Preamble, Scanner, Secret, StepPreamble, Sums, Way,
 };
-use rlaunch_core::id::{JobId, NodeId};
-use rlaunch_core::time::Span;
-use rlaunch_core::wire::frame::{Flags, Header, Lane};
-use rlaunch_core::wire::guardian_count::{LAST, LAST_STREAM, Last};
-use rlaunch_core::wire::to_root::NAMED;
+use rlaunch_base::id::{JobId, NodeId};
+use rlaunch_base::time::Span;
+use rlaunch_protocol::wire::frame::{Flags, Header, Lane};
+use rlaunch_protocol::wire::guardian_count::{LAST, LAST_STREAM, Last};
+use rlaunch_protocol::wire::to_root::NAMED;
 
 /// The first byte says in pieces of which length the others arrive.
 fn pieces(data: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -2,17 +2,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::id::{ClientId, NodeId, Rank};
-use rlaunch_core::rank_set::RankSet;
-use rlaunch_core::store::cache::{Cache, CacheAction};
-use rlaunch_core::store::owner::Owner;
-use rlaunch_core::store::{Seq, Ticket};
-use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::frozen::client::client_round::{Heard as Round, Said};
-use rlaunch_core::wire::frozen::client::order::Order;
-use rlaunch_core::wire::frozen::client::{Asked, HELLO, Heard, Reply, FromAgent, Words, frame_len, parse_hello};
-use rlaunch_core::wire::frozen::pool::{PoolReply, PoolRequest};
-use rlaunch_core::wire::store::{Down, stamped, unstamped};
+use rlaunch_base::id::{ClientId, NodeId, Rank};
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_keyvalue::store::cache::{Cache, CacheAction};
+use rlaunch_keyvalue::store::owner::Owner;
+use rlaunch_keyvalue::store::{Seq, Ticket};
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::wire::frozen::client::client_round::{Heard as Round, Said};
+use rlaunch_protocol::wire::frozen::client::order::Order;
+use rlaunch_protocol::wire::frozen::client::{Asked, HELLO, Heard, Reply, FromAgent, Words, frame_len, parse_hello};
+use rlaunch_protocol::wire::frozen::pool::{PoolReply, PoolRequest};
+use rlaunch_protocol::wire::store::{Down, stamped, unstamped};
 use std::collections::BTreeSet;
 
 const HOSTS: u32 = 2;

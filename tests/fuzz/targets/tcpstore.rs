@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::id::ClientId;
-use rlaunch_core::listener::tcpstore::{Action, Peer, TcpStore};
-use rlaunch_core::store::Limits;
-use rlaunch_core::time::Mono;
+use rlaunch_base::id::ClientId;
+use rlaunch_keyvalue::listener::tcpstore::{Action, Peer, TcpStore};
+use rlaunch_keyvalue::store::Limits;
+use rlaunch_base::time::Mono;
 
 const NOW: Mono = Mono::from_nanos(1);
 

@@ -2,14 +2,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::duration;
-use rlaunch_core::env::{Export, base};
-use rlaunch_core::error::Hint as _;
-use rlaunch_core::hostlist::groups::{self, Commands, GroupFault, GroupName};
-use rlaunch_core::hostlist::{self, Outside};
-use rlaunch_core::id::{AppIndex, LocalRank, Rank, Std};
-use rlaunch_core::os_bytes::{OsBytes, Visible};
-use rlaunch_core::stream::label::{MAX_LABEL, Prefix, Who};
+use rlaunch_base::duration;
+use rlaunch_protocol::env::{Export, base};
+use rlaunch_base::error::Hint as _;
+use rlaunch_plan::hostlist::groups::{self, Commands, GroupFault, GroupName};
+use rlaunch_plan::hostlist::{self, Outside};
+use rlaunch_base::id::{AppIndex, LocalRank, Rank, Std};
+use rlaunch_base::os_bytes::{OsBytes, Visible};
+use rlaunch_protocol::stream::label::{MAX_LABEL, Prefix, Who};
 use std::time::Duration;
 
 fn prefix(format: &[u8]) {

@@ -7,22 +7,22 @@ use crate::kernel::Init;
 use crate::link;
 use crate::plan::Sight;
 use crate::world::{Ev, World};
-use rlaunch_core::guard::devices::DeviceStep;
-use rlaunch_core::id::{AppIndex, ProcId, StreamId, WorldId};
-use rlaunch_core::machine::Machine;
+use rlaunch_base::id::{AppIndex, ProcId, StreamId, WorldId};
+use rlaunch_base::machine::Machine;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::Mono;
 use rlaunch_core::node::{
     DeviceAction, DevicesFreed, ExamineAction, ExecSpec, LeaseAction, Node, NodeAction, NodeEvent, ProbeAction,
     Sandbox, SessionAction, StoreAction, TcpStoreAction, TcpStorePlan,
 };
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::settings::Tier;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::status::Status;
-use rlaunch_core::time::Mono;
-use rlaunch_core::wire::beat::Beat;
-use rlaunch_core::wire::frame::Lane;
-use rlaunch_core::wire::to_node::{PortPlan, Start, ToNode};
-use rlaunch_core::wire::to_root::{Facts, Found, Hello, SpawnError, SpawnStep, ToRoot, Usage};
+use rlaunch_protocol::guard::devices::DeviceStep;
+use rlaunch_protocol::settings::Tier;
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_protocol::wire::frame::Lane;
+use rlaunch_protocol::wire::to_node::{PortPlan, Start, ToNode};
+use rlaunch_protocol::wire::to_root::{Facts, Found, Hello, SpawnError, SpawnStep, ToRoot, Usage};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An event for the agent.

@@ -2,16 +2,16 @@
 
 use crate::plan::{Fault, MS, Script, Sight};
 use crate::world::World;
+use rlaunch_base::exit::{self, Ending};
+use rlaunch_base::id::{ProcId, Rank};
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{HostTime, Mono, Span};
 use rlaunch_core::events::{Cause, Lost};
-use rlaunch_core::exit::{self, Ending};
-use rlaunch_core::id::{ProcId, Rank};
 use rlaunch_core::job::{GuardianEnd, JobEvent};
-use rlaunch_core::settings::OnFailure;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::JobSpec;
-use rlaunch_core::status::Status;
-use rlaunch_core::time::{HostTime, Mono, Span};
-use rlaunch_core::wire::to_root::{Exited, ToRoot};
+use rlaunch_protocol::settings::OnFailure;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::to_root::{Exited, ToRoot};
 use std::collections::BTreeSet;
 
 fn later(at: Span, ms: u64) -> Span {

@@ -7,8 +7,8 @@
 use crate::plan::{MS, Plan};
 use crate::rng::Rng;
 use crate::world::World;
-use rlaunch_core::hostlist::{Chips, Entry, Host};
-use rlaunch_core::id::NodeId;
+use rlaunch_base::id::NodeId;
+use rlaunch_plan::hostlist::{Chips, Entry, Host};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Told apart from the streams of other jobs.

@@ -8,18 +8,18 @@ use crate::rng::Rng;
 use crate::site;
 use crate::truth::Failed;
 use crate::world::{Ev, World};
-use rlaunch_core::backoff::ALIKE;
+use rlaunch_base::backoff::ALIKE;
+use rlaunch_base::id::{ProcId, Rank};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::Span;
 use rlaunch_core::events::RestartCause;
-use rlaunch_core::guard::devices::DeviceKind;
-use rlaunch_core::id::{ProcId, Rank};
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::Placement;
-use rlaunch_core::restarts::Restarts;
-use rlaunch_core::settings::{OnFailure, Tier};
-use rlaunch_core::status::Status;
-use rlaunch_core::time::Span;
-use rlaunch_core::wire::to_root::SpawnStep;
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::guard::devices::DeviceKind;
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::settings::{OnFailure, Tier};
+use rlaunch_protocol::wire::to_root::SpawnStep;
 
 /// Told apart from the streams of other jobs.
 const STREAM: u64 = 0x6167_6169_6e00_0000;

@@ -3,10 +3,10 @@
 use crate::agent::Arrival;
 use crate::plan::MS;
 use crate::world::{Ev, World};
+use rlaunch_base::time::Mono;
 use rlaunch_core::job::{GuardianEnd, JobEvent};
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::settings::Tier;
-use rlaunch_core::time::Mono;
+use rlaunch_protocol::settings::Tier;
 
 #[derive(Default)]
 pub(crate) struct Guardian {

@@ -7,10 +7,10 @@ use crate::kernel::Kernel;
 use crate::link::Link;
 use crate::site::{Reach, Site};
 use crate::world::{Ev, World};
-use rlaunch_core::bootstrap::{HostFailure, StepEvent};
-use rlaunch_core::id::NodeId;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::time::{Mono, Span};
 use rlaunch_core::job::JobEvent;
-use rlaunch_core::time::{Mono, Span};
+use rlaunch_plan::bootstrap::{HostFailure, StepEvent};
 
 /// A millionth.
 const MILLION: i128 = 1_000_000;

@@ -3,13 +3,13 @@
 use crate::agent::Arrival;
 use crate::plan::{EVER, Kid, MS, Reaction};
 use crate::world::{Ev, World};
-use rlaunch_core::id::{ProcId, Std};
+use rlaunch_base::id::{ProcId, Std};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::settings::Tier;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::status::Status;
-use rlaunch_core::wire::to_root::Leftover;
+use rlaunch_protocol::settings::Tier;
+use rlaunch_protocol::wire::to_root::Leftover;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The next step of a process.

@@ -2,11 +2,11 @@
 
 use crate::site::{Site, Spell};
 use crate::world::{Ev, World};
-use rlaunch_core::id::NodeId;
-use rlaunch_core::wire::beat::Beat;
-use rlaunch_core::wire::codec::{WireMessage, decode, encode};
-use rlaunch_core::wire::frame::{Flags, HEADER, Header, Lane, parse_header};
-use rlaunch_core::wire::guardian_count::{LAST, LAST_STREAM};
+use rlaunch_base::id::NodeId;
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_protocol::wire::codec::{WireMessage, decode, encode};
+use rlaunch_protocol::wire::frame::{Flags, HEADER, Header, Lane, parse_header};
+use rlaunch_protocol::wire::guardian_count::{LAST, LAST_STREAM};
 
 /// When the last frame of each direction arrives: none overtakes another.
 #[derive(Default)]

@@ -3,18 +3,18 @@
 use crate::rng::Rng;
 use crate::scheduler::Scheduler;
 use crate::site::Site;
-use rlaunch_core::hostlist::Entry;
-use rlaunch_core::id::JobId;
-use rlaunch_core::master_store::{ForAgent, ForRank0, Holder};
-use rlaunch_core::os_strings::OsStrings;
-use rlaunch_core::place::{Placement, World as GroupWorld};
-use rlaunch_core::settings::{OnFailure, Tier};
-use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppBase, AppSpec, JobSpec, Role};
-use rlaunch_core::status::Status;
-use rlaunch_core::time::Span;
-use rlaunch_core::warnings::WarningPlan;
-use rlaunch_core::wire::to_root::{NodeRefusal, SpawnStep};
+use rlaunch_base::id::JobId;
+use rlaunch_base::os_strings::OsStrings;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::Span;
+use rlaunch_base::warnings::WarningPlan;
+use rlaunch_plan::hostlist::Entry;
+use rlaunch_plan::place::{Placement, World as GroupWorld};
+use rlaunch_protocol::master_store::{ForAgent, ForRank0, Holder};
+use rlaunch_protocol::settings::{OnFailure, Tier};
+use rlaunch_protocol::spec::{AppBase, AppSpec, JobSpec, Role};
+use rlaunch_protocol::wire::to_root::{NodeRefusal, SpawnStep};
 
 /// For ever.
 pub(crate) const EVER: u64 = u64::MAX;

@@ -11,15 +11,15 @@ use crate::rng::Rng;
 use crate::site::{Reach, Site};
 use crate::srun::{self, Turn};
 use crate::world::{Ev, World};
-use rlaunch_core::allocation;
-use rlaunch_core::bootstrap::CarrierKind;
+use rlaunch_base::id::{NodeId, ProcId, Rank};
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
 use rlaunch_core::events::{Cause, CloseReason, Lost};
-use rlaunch_core::id::{NodeId, ProcId, Rank};
 use rlaunch_core::node::{NodeEvent, SignalledPart};
-use rlaunch_core::settings::OnFailure;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::status::Status;
-use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_plan::allocation;
+use rlaunch_plan::bootstrap::CarrierKind;
+use rlaunch_protocol::settings::OnFailure;
+use rlaunch_protocol::wire::to_node::ToNode;
 
 /// The stream differs from those of other jobs.
 const STREAM: u64 = 0x736c_7572_6d00_0000;

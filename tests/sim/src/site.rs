@@ -7,13 +7,13 @@ use crate::plan::{EVER, FAULTS_END, Fault, MS, Plan, Reaction, Script, Sight, ho
 use crate::rng::Rng;
 use crate::srun::Dialling;
 use crate::ways::{self, Nets, OPEN};
-use rlaunch_core::hostlist::Host;
-use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
-use rlaunch_core::place::{Node, Placement, Processes, RankPlacement, Worlds};
-use rlaunch_core::settings::{OnFailure, Tier};
-use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppSpec, JobSpec};
-use rlaunch_core::time::Span;
+use rlaunch_base::id::{AppIndex, JobId, LocalRank, NodeId};
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::Span;
+use rlaunch_plan::hostlist::Host;
+use rlaunch_plan::place::{Node, Placement, Processes, RankPlacement, Worlds};
+use rlaunch_protocol::settings::{OnFailure, Tier};
+use rlaunch_protocol::spec::{AppSpec, JobSpec};
 
 /// Told apart from the stream of the run itself.
 pub(crate) const STREAM: u64 = 0x686f_7374_7300_0000;
@@ -111,7 +111,7 @@ pub(crate) fn plan(rng: &mut Rng) -> Plan {
     }
     let step = rng
         .chance(5)
-        .then(|| (u32::try_from(rng.below(world)).unwrap_or(0), rlaunch_core::wire::to_root::SpawnStep::Exec));
+        .then(|| (u32::try_from(rng.below(world)).unwrap_or(0), rlaunch_protocol::wire::to_root::SpawnStep::Exec));
     let mut plan = Plan {
         spec: spec(rng, &sizes, local, lease),
         tier,

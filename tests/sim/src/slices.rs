@@ -11,15 +11,15 @@ use crate::rng::Rng;
 use crate::site::{Reach, Site};
 use crate::ways::OPEN;
 use crate::world::{Ev, World};
-use rlaunch_core::hostlist::{self, Chips};
-use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
-use rlaunch_core::place::{Node, Placement, Processes, RankPlacement, Worlds};
-use rlaunch_core::restarts::Restarts;
-use rlaunch_core::settings::{OnFailure, Tier};
-use rlaunch_core::slices::{Grow, Sizes, SlicePlan, SlotId, slots};
-use rlaunch_core::spec::{AppSpec, JobSpec};
-use rlaunch_core::time::Span;
-use rlaunch_core::warnings::WarningPlan;
+use rlaunch_base::id::{AppIndex, JobId, LocalRank, NodeId};
+use rlaunch_base::time::Span;
+use rlaunch_base::warnings::WarningPlan;
+use rlaunch_plan::hostlist::{self, Chips};
+use rlaunch_plan::place::{Node, Placement, Processes, RankPlacement, Worlds};
+use rlaunch_plan::slices::{Grow, Sizes, SlicePlan, SlotId, slots};
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::settings::{OnFailure, Tier};
+use rlaunch_protocol::spec::{AppSpec, JobSpec};
 use std::sync::Arc;
 
 /// Told apart from the streams of other jobs.

@@ -5,15 +5,15 @@ use crate::plan::MS;
 use crate::rng::Rng;
 use crate::site::{Reach, Site};
 use crate::world::{Ev, World};
-use rlaunch_core::bootstrap::admission::PATIENCE;
-use rlaunch_core::bootstrap::{
+use rlaunch_base::id::NodeId;
+use rlaunch_base::machine::{Machine as _, earliest};
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_core::job::JobEvent;
+use rlaunch_plan::bootstrap::admission::PATIENCE;
+use rlaunch_plan::bootstrap::{
     Admission, Caller, CarrierEnd, CarrierEvent, Hash, Hello, Preamble, Program, Refusal, Secret, SrunPlan, StepAction,
     StepDial, StepEvent, StepPlan, StepPreamble, Target, Transport,
 };
-use rlaunch_core::id::NodeId;
-use rlaunch_core::job::JobEvent;
-use rlaunch_core::machine::{Machine as _, earliest};
-use rlaunch_core::time::{Mono, Span};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -112,7 +112,7 @@ pub(crate) struct Srun {
 }
 
 fn step() -> StepPreamble {
-    StepPreamble { job: rlaunch_core::id::JobId([7; 16]), epoch: 0, port: 1, secret: Secret([9; 32]) }
+    StepPreamble { job: rlaunch_base::id::JobId([7; 16]), epoch: 0, port: 1, secret: Secret([9; 32]) }
 }
 
 fn name(node: NodeId) -> String {
@@ -238,7 +238,7 @@ impl World {
         self.check(once, || format!("a second agent of node{node} is admitted"));
         self.check(admitted == node, || format!("node{node} is admitted as node{admitted}"));
         self.check(still, || "the secret is kept after the last agent, or gone before".to_owned());
-        let facts = rlaunch_core::bootstrap::AgentFacts { pid: 1, wall: 0 };
+        let facts = rlaunch_plan::bootstrap::AgentFacts { pid: 1, wall: 0 };
         self.step_hears(StepEvent::Connected(node, facts));
     }
 

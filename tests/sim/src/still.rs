@@ -6,7 +6,7 @@
 use crate::plan::MS;
 use crate::rng::Rng;
 use crate::world::{Ev, World};
-use rlaunch_core::time::{Mono, Span};
+use rlaunch_base::time::{Mono, Span};
 
 /// Told apart from the stream of the job itself.
 const STREAM: u64 = 0x7374_696c_6c00_0000;

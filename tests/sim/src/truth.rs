@@ -3,17 +3,17 @@
 use crate::plan::{EVER, Fault, MS, Sight};
 use crate::site::{Reach, Site};
 use crate::world::World;
-use rlaunch_core::bootstrap::{CarrierEvent, CarrierNews};
+use rlaunch_base::exit::Ending;
+use rlaunch_base::id::{NodeId, ProcId, Rank};
+use rlaunch_base::signal::Signal;
 use rlaunch_core::events::{Cause, Lost, What};
-use rlaunch_core::exit::Ending;
-use rlaunch_core::id::{NodeId, ProcId, Rank};
 use rlaunch_core::job::JobEvent;
 use rlaunch_core::node::ExecSpec;
-use rlaunch_core::place::Placement;
 use rlaunch_core::report::{Became, Report};
-use rlaunch_core::settings::Tier;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::wire::to_root::{Exited, ToRoot};
+use rlaunch_plan::bootstrap::{CarrierEvent, CarrierNews};
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::settings::Tier;
+use rlaunch_protocol::wire::to_root::{Exited, ToRoot};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -5,14 +5,14 @@ use crate::plan::Plan;
 use crate::rng::Rng;
 use crate::site::Site;
 use crate::world::{Ev, World};
-use rlaunch_core::capped::Capped;
-use rlaunch_core::id::NodeId;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_core::node::{ExecSpec, NodeEvent};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::wire::peer_identity::{Address, HOST_ADDRESSES};
-use rlaunch_core::wire::probe::{Key, Place};
-use rlaunch_core::wire::to_node::Start;
-use rlaunch_core::wire::to_root::Reached;
+use rlaunch_protocol::wire::peer_identity::{Address, HOST_ADDRESSES};
+use rlaunch_protocol::wire::probe::{Key, Place};
+use rlaunch_protocol::wire::to_node::Start;
+use rlaunch_protocol::wire::to_root::Reached;
 use std::net::Ipv4Addr;
 
 /// Every host has an address in each of them.

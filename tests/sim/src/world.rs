@@ -15,11 +15,11 @@ use crate::srun::{Shake, Srun, Turn};
 use crate::still::{Pause, Still};
 use crate::truth::Truth;
 use crate::worlds::{self, Orders};
-use rlaunch_core::id::{NodeId, ProcId};
+use rlaunch_base::id::{NodeId, ProcId};
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::Mono;
 use rlaunch_core::job::JobEvent;
-use rlaunch_core::settings::Tier;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::time::Mono;
+use rlaunch_protocol::settings::Tier;
 use std::collections::BTreeMap;
 
 /// Past this moment nothing may be continuing.

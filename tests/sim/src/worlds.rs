@@ -11,17 +11,17 @@ use crate::rng::Rng;
 use crate::site::{self, Reach};
 use crate::ways::OPEN;
 use crate::world::{Ev, World};
+use rlaunch_base::id::{AppIndex, ClientId, NodeId, ProcId, Rank, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
 use rlaunch_core::events::Cause;
-use rlaunch_core::id::{AppIndex, ClientId, NodeId, ProcId, Rank, WorldId};
 use rlaunch_core::node::{ExecSpec, NodeEvent};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::{Placement, World as Group};
-use rlaunch_core::settings::OnFailure;
-use rlaunch_core::time::Span;
-use rlaunch_core::wire::frozen::client::Reply;
-use rlaunch_core::wire::frozen::client::order::{Order, Program, Request, Spawned};
-use rlaunch_core::wire::order::{Asker, RankOrder};
-use rlaunch_core::wire::to_root::SpawnStep;
+use rlaunch_plan::place::{Placement, World as Group};
+use rlaunch_protocol::settings::OnFailure;
+use rlaunch_protocol::wire::frozen::client::Reply;
+use rlaunch_protocol::wire::frozen::client::order::{Order, Program, Request, Spawned};
+use rlaunch_protocol::wire::order::{Asker, RankOrder};
+use rlaunch_protocol::wire::to_root::SpawnStep;
 
 /// Told apart from the streams of other jobs.
 const STREAM: u64 = 0x776f_726c_6473_0000;
@@ -307,7 +307,7 @@ impl World {
         for proc in procs {
             let unreaped = self.host.kernel.is_unreaped(proc);
             self.check(unreaped, || format!("the session of {proc} may belong to another process by now"));
-            self.signal_group(proc, rlaunch_core::signal::Signal::KILL);
+            self.signal_group(proc, rlaunch_base::signal::Signal::KILL);
         }
     }
 

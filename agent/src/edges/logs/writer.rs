@@ -1,7 +1,7 @@
 //! The `file` thread: it makes the log files of ranks and writes them. It may be held up for as long as a file system is.
 //! If the kernel refuses the thread, the agent's machine thread does its work: slow output is better than lost output.
 
-use rlaunch_core::id::{ProcId, StreamId};
+use rlaunch_base::id::{ProcId, StreamId};
 use rlaunch_sys::doorbell::Doorbell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;

@@ -1,6 +1,6 @@
 //! Attributes of this host, read once and before there is a runtime. A launch waits for them for a second at most.
 
-use rlaunch_core::metadata::{ATTRIBUTE_LIMIT, Answer, AnswerParser, Attribute, read_attribute, request};
+use rlaunch_plan::metadata::{ATTRIBUTE_LIMIT, Answer, AnswerParser, Attribute, read_attribute, request};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -8,7 +8,7 @@ pub use attributes::read_attributes;
 pub use pool_watch::wait_for_warning;
 pub(super) use watching::Watching;
 
-use rlaunch_core::metadata::{ADDRESS, HOST_VARIABLE, PRODUCT_FILE, is_google};
+use rlaunch_plan::metadata::{ADDRESS, HOST_VARIABLE, PRODUCT_FILE, is_google};
 use std::net::{IpAddr, SocketAddr};
 
 /// The port of an address without one.

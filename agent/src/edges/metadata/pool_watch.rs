@@ -1,8 +1,8 @@
 //! The watch over a host of a pool that no job has: without an agent, and for the first warning only.
 
 use super::watching::watch_host;
-use rlaunch_core::metadata::Report;
-use rlaunch_core::warnings::WarningSource;
+use rlaunch_base::warnings::WarningSource;
+use rlaunch_plan::metadata::Report;
 use std::io;
 use std::os::fd::OwnedFd;
 use tokio::sync::mpsc::channel;

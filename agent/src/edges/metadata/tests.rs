@@ -1,8 +1,8 @@
 //! The client against servers on loopback, good and bad.
 
 use super::*;
-use rlaunch_core::metadata::{Attribute, Report};
-use rlaunch_core::warnings::WarningSource;
+use rlaunch_base::warnings::WarningSource;
+use rlaunch_plan::metadata::{Attribute, Report};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};

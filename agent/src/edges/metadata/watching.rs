@@ -1,10 +1,10 @@
 //! The watch over this host: one task, which the agent's own wait polls. It holds three long polls.
 
 use crate::edges::part::{Base, Part};
-use rlaunch_core::metadata::{AnswerParser, Asked, HostWatch, Key, Next, Outcome, Reading, Report, Watch};
+use rlaunch_base::time::{Span, WallNs};
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::time::{Span, WallNs};
-use rlaunch_core::wire::node_news::NodeNews;
+use rlaunch_plan::metadata::{AnswerParser, Asked, HostWatch, Key, Next, Outcome, Reading, Report, Watch};
+use rlaunch_protocol::wire::node_news::NodeNews;
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;

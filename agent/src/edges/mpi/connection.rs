@@ -2,9 +2,9 @@
 
 use super::{MpiListener, World};
 use crate::edges::{client_socket, rank_table};
-use rlaunch_core::id::{ClientId, WorldId};
-use rlaunch_core::listener::tcpstore::Peer;
-use rlaunch_core::mpi::MAX_UNREAD;
+use rlaunch_base::id::{ClientId, WorldId};
+use rlaunch_keyvalue::listener::tcpstore::Peer;
+use rlaunch_mpi::MAX_UNREAD;
 use rlaunch_sys::epoll::ReadySet;
 use rlaunch_sys::holders;
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use super::MpiListener;
 use crate::clock::now;
 use crate::edges::part::Base;
-use rlaunch_core::id::{Std, StreamId};
+use rlaunch_base::id::{Std, StreamId};
 
 impl MpiListener {
     /// The stderr of a rank has ended. Its last messages may have texts for the user, which are put there: then there is more to read.

@@ -2,8 +2,8 @@
 
 use super::MpiListener;
 use crate::edges::rank_table::Ranks;
-use rlaunch_core::id::{ProcId, WorldId};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::id::{ProcId, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_sys::guardian::{ShmFiles, TempFiles, remove_shm};
 use std::collections::{BTreeMap, VecDeque};
 

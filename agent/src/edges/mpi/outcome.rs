@@ -1,8 +1,8 @@
 //! Effects of MPI on the end of a rank: the code of `MPI_Abort`.
 
-use rlaunch_core::id::{ProcId, Rank};
-use rlaunch_core::status::Status;
-use rlaunch_core::time::{Mono, Span};
+use rlaunch_base::id::{ProcId, Rank};
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{Mono, Span};
 use std::collections::BTreeMap;
 
 /// How long a rank that has called `MPI_Abort` may take to exit by itself.
@@ -55,7 +55,7 @@ impl Outcomes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::signal::Signal;
+    use rlaunch_base::signal::Signal;
 
     #[test]
     fn end_of_rank_has_the_code_of_its_abort() {

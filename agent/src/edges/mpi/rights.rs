@@ -3,8 +3,8 @@
 use super::MpiListener;
 use super::connection::Connection;
 use crate::edges::tcpstore_listener::Authorizer;
-use rlaunch_core::id::{ClientId, Rank};
-use rlaunch_core::wire::frozen::client::{Code, Refused};
+use rlaunch_base::id::{ClientId, Rank};
+use rlaunch_protocol::wire::frozen::client::{Code, Refused};
 use rlaunch_sys::facts::host;
 use rlaunch_sys::rights;
 

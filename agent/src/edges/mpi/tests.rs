@@ -4,12 +4,12 @@
 use super::*;
 use crate::edges::part::Base;
 use crate::edges::{Edges, testing};
-use rlaunch_core::listener::tcpstore::Peer;
-use rlaunch_core::mpi::MAX_UNREAD;
-use rlaunch_core::rank_set::RankSet;
-use rlaunch_core::time::Span;
-use rlaunch_core::wire::node_news::{MpiNews, MpiWire};
-use rlaunch_core::wire::to_node::HostRanks;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::time::Span;
+use rlaunch_keyvalue::listener::tcpstore::Peer;
+use rlaunch_mpi::MAX_UNREAD;
+use rlaunch_protocol::wire::node_news::{MpiNews, MpiWire};
+use rlaunch_protocol::wire::to_node::HostRanks;
 use rlaunch_sys::facts::host;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -3,12 +3,12 @@
 use crate::edges::client_socket;
 use crate::edges::mpi::refused;
 use crate::edges::sessions::Newcomer;
-use rlaunch_core::id::{Rank, WorldId};
-use rlaunch_core::store::Answer;
-use rlaunch_core::store::buffers::{BufferQuota, BufferShare};
-use rlaunch_core::wire::frozen::Malformed;
-use rlaunch_core::wire::frozen::client::client_round::Said;
-use rlaunch_core::wire::frozen::client::{
+use rlaunch_base::id::{Rank, WorldId};
+use rlaunch_keyvalue::store::Answer;
+use rlaunch_keyvalue::store::buffers::{BufferQuota, BufferShare};
+use rlaunch_protocol::wire::frozen::Malformed;
+use rlaunch_protocol::wire::frozen::client::client_round::Said;
+use rlaunch_protocol::wire::frozen::client::{
     HELLO, NO_RANK, VERSION, frame_len, hello, parse_hello, parse_world, put_answer_frame, put_reply_frame,
 };
 use rlaunch_sys::epoll::ReadySet;
@@ -276,7 +276,7 @@ impl Client {
     /// Says why, as far as that is taken at once, and goes.
     pub(super) fn part(mut self, set: &ReadySet, why: Option<&str>) {
         if let Some(why) = why {
-            self.unsent.extend(rlaunch_core::wire::frozen::client::bye_frame(why));
+            self.unsent.extend(rlaunch_protocol::wire::frozen::client::bye_frame(why));
         }
         if !self.unsent.is_empty() && self.room.is_none() {
             // A client that does not read it sees the end.
@@ -290,8 +290,8 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::store::Ask;
-    use rlaunch_core::wire::frozen::client::{Asked, Space, Words};
+    use rlaunch_keyvalue::store::Ask;
+    use rlaunch_protocol::wire::frozen::client::{Asked, Space, Words};
     use rlaunch_sys::epoll::Batch;
     use std::io::{Read as _, Write as _};
 

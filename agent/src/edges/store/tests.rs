@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::edges::testing;
-use rlaunch_core::store::{Ask, Expected};
-use rlaunch_core::wire::frozen::client::client_round::Said;
-use rlaunch_core::wire::frozen::client::order::{Order, order_frame};
-use rlaunch_core::wire::frozen::client::{Asked, Words, hello, world_frame};
+use rlaunch_keyvalue::store::{Ask, Expected};
+use rlaunch_protocol::wire::frozen::client::client_round::Said;
+use rlaunch_protocol::wire::frozen::client::order::{Order, order_frame};
+use rlaunch_protocol::wire::frozen::client::{Asked, Words, hello, world_frame};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
@@ -202,7 +202,7 @@ fn half_requests_of_all_clients_together_are_limited() {
     assert_eq!(rig.used(), 3);
     drop(far);
     assert!(rig.becomes_idle());
-    let mut share = rlaunch_core::store::buffers::BufferShare::default();
+    let mut share = rlaunch_keyvalue::store::buffers::BufferShare::default();
     assert_eq!(rig.store.buffers.resize(&mut share, 100_000), Ok(()), "all is given back");
 }
 

@@ -2,12 +2,12 @@
 
 use super::authorizer::{Asker, Authorizer};
 use crate::clock::now;
-use rlaunch_core::capped::Capped;
-use rlaunch_core::listener::tcpstore::Peer;
-use rlaunch_core::machine::earliest;
-use rlaunch_core::master_store::Guard as Whom;
-use rlaunch_core::time::{Mono, Span};
-use rlaunch_core::wire::peer_identity::{Answer, BATCH, Comer, Verdict};
+use rlaunch_base::capped::Capped;
+use rlaunch_base::machine::earliest;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_keyvalue::listener::tcpstore::Peer;
+use rlaunch_protocol::master_store::Guard as Whom;
+use rlaunch_protocol::wire::peer_identity::{Answer, BATCH, Comer, Verdict};
 use rlaunch_sys::epoll::ReadySet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

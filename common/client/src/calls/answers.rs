@@ -3,7 +3,7 @@
 use super::{Calls, Event, Frame};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rlaunch_core::wire::frozen::calls::Kind;
+use rlaunch_protocol::wire::frozen::calls::Kind;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd as _;

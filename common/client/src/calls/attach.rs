@@ -6,7 +6,7 @@ use super::{Attached, Calls};
 use crate::kernel::send_all;
 use crate::{Error, Store};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use rlaunch_core::wire::frozen::calls::hello::{self, ANSWER, HelloError, Secret};
+use rlaunch_protocol::wire::frozen::calls::hello::{self, ANSWER, HelloError, Secret};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt as _;

@@ -18,7 +18,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 pub(crate) use peer::Frame;
 use peer::{Closed, Peer, Stream, Waiting};
 use record::Record;
-use rlaunch_core::wire::frozen::calls::{Description, Header, Kind, Part, Place, laid_out};
+use rlaunch_protocol::wire::frozen::calls::{Description, Header, Kind, Part, Place, laid_out};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};

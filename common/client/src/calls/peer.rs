@@ -3,7 +3,7 @@
 use super::plain;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, send, sendmsg};
-use rlaunch_core::wire::frozen::calls::{Description, FrameError, HEADER, Header};
+use rlaunch_protocol::wire::frozen::calls::{Description, FrameError, HEADER, Header};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::net::TcpStream;
@@ -265,7 +265,7 @@ fn ended(error: io::Error) -> Closed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::wire::frozen::calls::{Kind, Part, Place};
+    use rlaunch_protocol::wire::frozen::calls::{Kind, Part, Place};
 
     fn frame(body: &[u8]) -> Vec<u8> {
         let part = Part { place: Place::Body, offset: 0, len: body.len() as u64 };

@@ -1,7 +1,7 @@
 //! Plain frames, which have at most one text and one part: most calls and most results. They are read and written without lists.
 
 use super::Head;
-use rlaunch_core::wire::frozen::calls::{HEADER, Header, Part, Place};
+use rlaunch_protocol::wire::frozen::calls::{HEADER, Header, Part, Place};
 
 /// Takes the first bytes of a description.
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
@@ -80,7 +80,7 @@ pub(crate) fn frame(head: &Head<'_>, text: &[u8], part: &[u8], longest: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::wire::frozen::calls::{Description, Kind};
+    use rlaunch_protocol::wire::frozen::calls::{Description, Kind};
 
     fn described(texts: &[&[u8]], parts: &[Part]) -> Vec<u8> {
         Description { texts: texts.to_vec(), parts: parts.to_vec() }.to_bytes()

@@ -2,8 +2,8 @@
 
 use crate::{Error, Store};
 use nix::ifaddrs::getifaddrs;
-use rlaunch_core::place::World;
-use rlaunch_core::wire::frozen::calls::hello::{NONCE, Nonce, Secret};
+use rlaunch_plan::place::World;
+use rlaunch_protocol::wire::frozen::calls::hello::{NONCE, Nonce, Secret};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read as _};

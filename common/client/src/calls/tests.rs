@@ -4,8 +4,8 @@
 use super::*;
 use crate::own_store::{self, Own};
 use nix::unistd::geteuid;
-use rlaunch_core::wire::frozen::calls::hello::{self, Secret};
-use rlaunch_core::wire::frozen::calls::{Description, Place};
+use rlaunch_protocol::wire::frozen::calls::hello::{self, Secret};
+use rlaunch_protocol::wire::frozen::calls::{Description, Place};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt as _;

@@ -9,7 +9,7 @@ use super::types::{rl_bytes, time};
 use crate::Store;
 use crate::calls::record::Record;
 use crate::calls::{Calls, Event, Frame, Head};
-use rlaunch_core::wire::frozen::calls::{Header, Kind, Part};
+use rlaunch_protocol::wire::frozen::calls::{Header, Kind, Part};
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
@@ -363,7 +363,7 @@ fn gathered(frames: &[(u32, Frame)]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_core::wire::frozen::calls::{Description, Place};
+    use rlaunch_protocol::wire::frozen::calls::{Description, Place};
 
     fn frame(texts: &[&[u8]], parts: &[Part]) -> Frame {
         let description = Description { texts: texts.to_vec(), parts: parts.to_vec() }.to_bytes();

@@ -3,7 +3,7 @@
 
 use crate::caught::caught;
 use crate::{Error, RestartError};
-use rlaunch_core::wire::frozen::client::Code;
+use rlaunch_protocol::wire::frozen::client::Code;
 use rlaunch_sys_client::HoldError;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};

@@ -10,7 +10,7 @@ use crate::restart::Closes;
 use crate::round::Round;
 use crate::session::Session;
 use crate::{Error, Interrupted, Restart, State};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::os_bytes::OsBytes;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd as _;
 use std::rc::Rc;

@@ -7,7 +7,7 @@ use super::given::Given;
 use super::types::{rl_bytes, rl_fault_info, rl_next, rl_pair, rl_round, text, time};
 use crate::session::{AddPending, Aim, Next, Options, Session};
 use crate::state::Leave;
-use rlaunch_core::wire::frozen::client::client_round::Dismissal;
+use rlaunch_protocol::wire::frozen::client::client_round::Dismissal;
 use rlaunch_sys_client::gloo::{self, rl_gloo};
 use std::ffi::{CString, c_char, c_int};
 use std::os::fd::AsRawFd as _;

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::state::{Cause, Fault, FaultKind, Leave, Mode, State};
-use rlaunch_core::status::Status;
+use rlaunch_base::status::Status;
 use std::ffi::c_char;
 use std::time::Duration;
 

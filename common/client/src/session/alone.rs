@@ -1,12 +1,12 @@
 //! Outside rlaunch: a world of one, without any other rank.
 
 use crate::state::{Cause, State};
-use rlaunch_core::backoff::{self, ALIKE, GIVE_UP_AFTER, QUICK, Streak};
-use rlaunch_core::id::{Rank, Round};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::rank_fault::Fault;
-use rlaunch_core::time::Mono;
-use rlaunch_core::wire::frozen::client::client_round::{Begin, Dismissal, Heard};
+use rlaunch_base::backoff::{self, ALIKE, GIVE_UP_AFTER, QUICK, Streak};
+use rlaunch_base::id::{Rank, Round};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Mono;
+use rlaunch_protocol::rank_fault::Fault;
+use rlaunch_protocol::wire::frozen::client::client_round::{Begin, Dismissal, Heard};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};

@@ -7,8 +7,8 @@
 use super::inner::{Inner, Leaving, Pending, Phase, Shared};
 use crate::kernel::wait_readable;
 use crate::state::Cause;
-use rlaunch_core::wire::frozen::client::client_round::{Dismissal, Heard, Unread};
-use rlaunch_core::wire::frozen::client::{Code, FromAgent, Reply, frame_len};
+use rlaunch_protocol::wire::frozen::client::client_round::{Dismissal, Heard, Unread};
+use rlaunch_protocol::wire::frozen::client::{Code, FromAgent, Reply, frame_len};
 use std::io::Read as _;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

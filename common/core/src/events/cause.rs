@@ -1,16 +1,16 @@
 //! Why a job ended: one value, from which follow the exit code, the report and the event log.
 
-use crate::allocation::Scheduler;
-use crate::bootstrap::{CarrierEnd, CarrierKind};
-use crate::exit::{self, Ending};
-use crate::id::{NodeId, Rank, Std};
-use crate::json;
-use crate::signal::Signal;
-use crate::status::Status;
-use crate::time::Span;
-use crate::warnings::WarningSource;
-use crate::wire::to_root::{NodeRefusal, SpawnError};
 use alloc::vec::Vec;
+use rlaunch_base::exit::{self, Ending};
+use rlaunch_base::id::{NodeId, Rank, Std};
+use rlaunch_base::json;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::Span;
+use rlaunch_base::warnings::WarningSource;
+use rlaunch_plan::allocation::Scheduler;
+use rlaunch_plan::bootstrap::{CarrierEnd, CarrierKind};
+use rlaunch_protocol::wire::to_root::{NodeRefusal, SpawnError};
 use serde::{Serialize, Serializer};
 
 /// The exit code of srun for a task that was killed.

@@ -1,10 +1,10 @@
 //! Details of events. Lines of the log lack some of them, which are for the view alone: a reader of the log finds the same in other
 //! lines.
 
-use crate::id::NodeId;
-use crate::os_bytes::OsBytes;
-use crate::time::Span;
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
 use serde::Serialize;
 
 /// The effect of a signal to rlaunch.

@@ -1,17 +1,17 @@
 //! Records as lines of NDJSON.
 
 use super::{Record, VERSION, What};
-use crate::errno::EPIPE;
-use crate::exit::Ending;
-use crate::id::Round;
-use crate::json::Object;
-use crate::master_store::Holder;
-use crate::os_bytes::OsBytes;
-use crate::restarts::Restarts;
-use crate::settings::Tier;
-use crate::signal::Signal;
-use crate::wire::to_root::Hello;
 use alloc::string::String;
+use rlaunch_base::errno::EPIPE;
+use rlaunch_base::exit::Ending;
+use rlaunch_base::id::Round;
+use rlaunch_base::json::Object;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::signal::Signal;
+use rlaunch_protocol::master_store::Holder;
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::settings::Tier;
+use rlaunch_protocol::wire::to_root::Hello;
 use serde::{Serialize, Serializer};
 
 /// Returns one line of the event log, with its newline.

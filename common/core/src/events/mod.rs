@@ -1,6 +1,6 @@
 //! The event log's records: a frozen, versioned schema (`"v":1`), one JSON object per line. The report is a fold of it.
 //!
-//! Records are typed here, with the names that they have in the log ([`crate::json`]); docs/reference/events.md describes these for
+//! Records are typed here, with the names that they have in the log ([`rlaunch_base::json`]); docs/reference/events.md describes these for
 //! readers. Fields are added, never renamed.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "a reader of facts names those that it cares about")]
@@ -19,24 +19,24 @@ pub use news::{JobNews, NoRestart};
 pub use restart_cause::RestartCause;
 pub use slice_news::{Obstacle, SliceNews};
 
-use crate::bootstrap::HostFailure;
-use crate::exit::Ending;
-use crate::id::{JobId, LocalRank, NodeId, Rank, Round, Std, WorldId};
-use crate::json;
-use crate::master_store::Holder;
-use crate::os_bytes::OsBytes;
-use crate::os_strings::OsStrings;
-use crate::rank_set::RankSet;
-use crate::restart::{RoundNote, RoundsEnd};
-use crate::restarts::Restarts;
-use crate::settings::{Contain, OnFailure};
-use crate::signal::Signal;
-use crate::status::Status;
-use crate::time::{Span, WallNs};
-use crate::wire::node_news::NodeNews;
-use crate::wire::to_root::{Facts, Hello, Leftover, NodeRefusal, SpawnError, Usage};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use rlaunch_base::exit::Ending;
+use rlaunch_base::id::{JobId, LocalRank, NodeId, Rank, Round, Std, WorldId};
+use rlaunch_base::json;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::os_strings::OsStrings;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{Span, WallNs};
+use rlaunch_plan::bootstrap::HostFailure;
+use rlaunch_protocol::master_store::Holder;
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::settings::{Contain, OnFailure};
+use rlaunch_protocol::wire::node_news::NodeNews;
+use rlaunch_protocol::wire::to_root::{Facts, Hello, Leftover, NodeRefusal, SpawnError, Usage};
+use rlaunch_restart::{RoundNote, RoundsEnd};
 use serde::Serialize;
 
 /// The version of the schema: `"v"` of every line.

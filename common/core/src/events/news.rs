@@ -2,19 +2,19 @@
 //! type.
 
 use super::{Cause, Lost};
-use crate::allocation::Scheduler;
-use crate::bootstrap::CarrierNews;
 use crate::events::SliceNews;
-use crate::id::{NodeId, Rank};
-use crate::json;
-use crate::os_bytes::OsBytes;
-use crate::signal::Signal;
-use crate::status::Status;
-use crate::time::Span;
-use crate::tpu::SliceError;
-use crate::travel::Lowered;
-use crate::warnings::{Response, WarningSource};
 use alloc::vec::Vec;
+use rlaunch_base::id::{NodeId, Rank};
+use rlaunch_base::json;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::Span;
+use rlaunch_base::warnings::{Response, WarningSource};
+use rlaunch_plan::allocation::Scheduler;
+use rlaunch_plan::bootstrap::CarrierNews;
+use rlaunch_plan::tpu::SliceError;
+use rlaunch_protocol::travel::Lowered;
 use serde::Serialize;
 
 /// A fact about a job that was found or decided by the launcher.

@@ -1,8 +1,8 @@
 //! The cause of a restart of all ranks.
 
 use super::Lost;
-use crate::id::{NodeId, Rank};
-use crate::status::Status;
+use rlaunch_base::id::{NodeId, Rank};
+use rlaunch_base::status::Status;
 use serde::{Serialize, Serializer};
 
 /// The cause of a restart of all ranks.

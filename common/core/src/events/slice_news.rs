@@ -1,15 +1,15 @@
 //! Facts about slices and `--discover`, for the event log.
 
 use super::Lost;
-use crate::bootstrap::HostFailure;
-use crate::discover::{DiscoverFault, Ignored};
-use crate::id::NodeId;
-use crate::os_bytes::OsBytes;
-use crate::time::Span;
-use crate::warnings::WarningSource;
-use crate::wire::to_root::NodeRefusal;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
+use rlaunch_base::warnings::WarningSource;
+use rlaunch_plan::bootstrap::HostFailure;
+use rlaunch_plan::discover::{DiscoverFault, Ignored};
+use rlaunch_protocol::wire::to_root::NodeRefusal;
 use serde::{Serialize, Serializer};
 
 /// A fact about slices, or about `--discover`. The names in the event log are those of the type.

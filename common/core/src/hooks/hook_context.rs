@@ -2,19 +2,19 @@
 
 use super::On;
 use crate::events::{Cause, JobStart, Record, RestartCause, What};
-use crate::exit::Ending;
-use crate::id::{NodeId, Rank, Round};
-use crate::os_bytes::OsBytes;
-use crate::place::Placement;
-use crate::rank_fault::{Fault, FaultKind};
-use crate::rank_set::RankSet;
-use crate::restart::RoundNote;
-use crate::status::Status;
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use rlaunch_base::exit::Ending;
+use rlaunch_base::id::{NodeId, Rank, Round};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::status::Status;
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::rank_fault::{Fault, FaultKind};
+use rlaunch_restart::RoundNote;
 
 /// Most bytes of a variable: the kernel takes 128 KiB of one string, and lists of ranks or hosts, or what a rank says, may be longer.
 const MOST: usize = 16 << 10;

@@ -12,19 +12,19 @@ mod hook_context;
 pub use hook_context::{Vars, concerns};
 
 use crate::events::Record;
-use crate::id::NodeId;
-use crate::machine::Machine;
-use crate::os_bytes::OsBytes;
-use crate::patience::Patience;
-use crate::place::Placement;
-use crate::status::Status;
-use crate::time::{Mono, Span};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use hook_context::{Call, Facts};
+use rlaunch_base::id::NodeId;
+use rlaunch_base::machine::Machine;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::patience::Patience;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_plan::place::Placement;
 
 /// Restarts that may wait for the command that runs.
 const WAITING: usize = 8;

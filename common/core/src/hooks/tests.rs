@@ -2,17 +2,17 @@
 
 use super::*;
 use crate::events::{Cause, What};
-use crate::exit::Ending;
-use crate::hostlist::Host;
-use crate::id::{AppIndex, LocalRank, NodeId, Rank, Round};
-use crate::place::{Node, Processes, RankPlacement, Worlds};
-use crate::rank_fault::{Fault, FaultKind};
-use crate::rank_set::RankSet;
-use crate::restart::RoundNote;
-use crate::signal::Signal;
-use crate::time::WallNs;
 use alloc::string::ToString as _;
 use alloc::vec;
+use rlaunch_base::exit::Ending;
+use rlaunch_base::id::{AppIndex, LocalRank, NodeId, Rank, Round};
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::WallNs;
+use rlaunch_plan::hostlist::Host;
+use rlaunch_plan::place::{Node, Processes, RankPlacement, Worlds};
+use rlaunch_protocol::rank_fault::{Fault, FaultKind};
+use rlaunch_restart::RoundNote;
 
 const KILLED: Status = Status::Signaled { sig: Signal::KILL, core: false };
 
@@ -136,7 +136,7 @@ fn every_name_that_is_told_is_registered() {
     assert_eq!(told(&vars, "RLAUNCH_HOOK_EXIT_CODE"), "137");
     assert_eq!(told(&vars, "RLAUNCH_HOOK_HOSTS"), "two");
     all.extend(vars);
-    let document = crate::env::document();
+    let document = rlaunch_protocol::env::document();
     for (name, _) in &all {
         assert!(document.contains(&alloc::format!("| `{name}` | ")), "{name}");
     }

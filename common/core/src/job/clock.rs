@@ -1,9 +1,9 @@
 //! Times of other hosts as ours, with what is not known about them.
 
-use crate::id::NodeId;
-use crate::time::{HostTime, Mono, Span, WallNs};
 use alloc::vec;
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::time::{HostTime, Mono, Span, WallNs};
 
 /// The two clocks of a job's records.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@
 use super::notice::{EndingBegan, Notice};
 use super::{Cx, JobAction};
 use crate::events::{Cause, What};
-use crate::patience::Patience;
-use crate::time::{Mono, Span};
+use rlaunch_base::patience::Patience;
+use rlaunch_base::time::{Mono, Span};
 
 /// Time for which output may still be written after the end of the last rank, if the job was ended from outside.
 pub(super) const PATIENCE: Span = Span::from_secs(2);

@@ -4,11 +4,11 @@
 //! no process is ended for a job that cannot start, and no rank is started while a host is not free.
 
 use super::{Cx, JobAction};
-use crate::guard::devices::DeviceStep;
-use crate::id::NodeId;
-use crate::wire::to_node::ToNode;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_protocol::guard::devices::DeviceStep;
+use rlaunch_protocol::wire::to_node::ToNode;
 
 #[derive(Debug, Default)]
 pub(super) struct DeviceBarrier {

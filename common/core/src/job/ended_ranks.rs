@@ -2,13 +2,13 @@
 
 use super::notice::RankExit;
 use super::{Cx, JobAction};
-use crate::ended::{Ended, How};
-use crate::id::{NodeId, ProcId, Rank};
-use crate::os_bytes::OsBytes;
-use crate::time::{Mono, Span};
-use crate::wire::to_root::Facts;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use rlaunch_base::id::{NodeId, ProcId, Rank};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::ended::{Ended, How};
+use rlaunch_protocol::wire::to_root::Facts;
 
 /// How long the last words of a rank are waited for.
 const PATIENCE: Span = Span::from_millis(200);

@@ -4,13 +4,13 @@ use super::closing::PATIENCE;
 use super::notice::{EndingBegan, Notice, RankExit};
 use super::{Cx, JobAction};
 use crate::events::{Cause, JobNews, Lost, RanksState, What};
-use crate::id::NodeId;
-use crate::machine::earliest;
-use crate::settings::OnFailure;
-use crate::signal::Signal;
-use crate::spec::JobSpec;
-use crate::time::{Mono, Span};
-use crate::wire::to_node::ToNode;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::machine::earliest;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::settings::OnFailure;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::to_node::ToNode;
 
 /// How long an ending may take without a word about it.
 const SILENT: Span = Span::from_secs(1);

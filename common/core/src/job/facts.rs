@@ -1,14 +1,14 @@
 //! Facts that several sub-machines of a job need, kept once. Sub-machines read them, and only the router changes them.
 
 use super::hosts::Hosts;
-use crate::hostlist::{Chips, Host};
-use crate::id::{NodeId, ProcId, Rank};
-use crate::os_bytes::OsBytes;
-use crate::place::{Placement, Processes};
-use crate::spec::JobSpec;
-use crate::time::Span;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use rlaunch_base::id::{NodeId, ProcId, Rank};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
+use rlaunch_plan::hostlist::{Chips, Host};
+use rlaunch_plan::place::{Placement, Processes};
+use rlaunch_protocol::spec::JobSpec;
 
 /// How long before the scheduler's SIGKILL ranks must have ended. Ranks that the scheduler kills have no last words, and rlaunch has no
 /// report.

@@ -7,15 +7,15 @@ use super::Cx;
 use super::notice::{Notice, RankExit};
 use super::recovery::{seed, starts_again};
 use crate::events::{Cause, Fewer, JobNews, Lost, RestartCause, What};
-use crate::id::NodeId;
-use crate::patience::Patience;
-use crate::restarts::{Decision, History};
-use crate::spec::JobSpec;
-use crate::time::{Mono, Span};
-use crate::warnings::{OnWarning, Response, WarningPlan};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::patience::Patience;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_base::warnings::{OnWarning, Response, WarningPlan};
+use rlaunch_protocol::restarts::{Decision, History};
+use rlaunch_protocol::spec::JobSpec;
 
 /// How much longer than the grace hosts may take to be clear. An agent that needs more is suspended, or cannot end its ranks: then the
 /// job ends, and all of its processes with it.

@@ -10,16 +10,16 @@ use super::clock::{Offset, apart};
 use super::notice::{EndingBegan, Notice};
 use super::suspend_detector::SuspendDetector;
 use super::{Cx, JobAction};
-use crate::deadlines::Deadlines;
 use crate::events::{CloseReason, JobNews, Lost, What};
-use crate::id::NodeId;
-use crate::machine::earliest;
-use crate::spec::JobSpec;
-use crate::time::{Mono, Span};
-use crate::wire::beat::Beat;
-use crate::wire::to_node::ToNode;
 use alloc::vec;
 use alloc::vec::Vec;
+use rlaunch_base::deadlines::Deadlines;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::machine::earliest;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_protocol::wire::to_node::ToNode;
 
 /// Time that the scheduling of a guardian and the end of its ranks may take; more with long leases.
 const MARGIN: Span = Span::from_secs(2);

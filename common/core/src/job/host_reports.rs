@@ -3,14 +3,14 @@
 use super::Cx;
 use super::notice::Notice;
 use crate::events::{JobNews, What};
-use crate::hostlist::Chips;
-use crate::id::NodeId;
-use crate::os_bytes::OsBytes;
-use crate::travel::Lowered;
-use crate::wire::to_root::Hello;
 use alloc::collections::BTreeMap;
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::hostlist::Chips;
+use rlaunch_protocol::travel::Lowered;
+use rlaunch_protocol::wire::to_root::Hello;
 
 /// Notes for the user.
 pub(super) fn notes<'a, I: Iterator<Item = (NodeId, &'a Hello)>>(cx: &mut Cx<'_>, hellos: impl Fn() -> I) {

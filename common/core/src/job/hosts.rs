@@ -2,11 +2,11 @@
 //! sub-machine reads them here. A sub-machine keeps only its own times and steps of each host.
 
 use crate::events::Lost;
-use crate::id::NodeId;
-use crate::place::{Node, Placement};
-use crate::time::Mono;
-use crate::warnings::WarningSource;
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::time::Mono;
+use rlaunch_base::warnings::WarningSource;
+use rlaunch_plan::place::{Node, Placement};
 
 /// The loss of a part of ours on a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -206,7 +206,7 @@ impl Hosts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Placement;
+    use rlaunch_plan::place::Placement;
 
     const NODE: NodeId = NodeId::new(1);
 

@@ -4,18 +4,18 @@
 //! all hosts reach is taken. An earlier one that is slower is waited for: if several addresses work, launches shall rarely differ.
 
 use super::{Cx, JobAction};
-use crate::capped::Capped;
-use crate::id::NodeId;
-use crate::os_bytes::OsBytes;
-use crate::time::{Mono, Span};
-use crate::wire::peer_identity::Address;
-use crate::wire::probe::{Key, Place, Places};
-use crate::wire::to_node::ToNode;
-use crate::wire::to_root::{ADDRESSES, Reached, Tried};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::wire::peer_identity::Address;
+use rlaunch_protocol::wire::probe::{Key, Place, Places};
+use rlaunch_protocol::wire::to_node::ToNode;
+use rlaunch_protocol::wire::to_root::{ADDRESSES, Reached, Tried};
 
 /// The wait for the first address once all hosts are ready, if all hosts reach another address. A lost packet is sent again after 1 s.
 const FIRST: Span = Span::from_millis(1500);
@@ -234,14 +234,5 @@ impl Candidate {
     /// The hosts in `hosts` that have not reached this place.
     fn misses(&self, hosts: &[NodeId]) -> Vec<NodeId> {
         hosts.iter().filter(|node| !self.is_reached(**node)).copied().collect()
-    }
-}
-
-impl Place {
-    fn text(&self) -> OsBytes {
-        if self.addr.contains(&b':') {
-            return OsBytes::from(format!("[{}]:{}", self.addr, self.port));
-        }
-        OsBytes::from(format!("{}:{}", self.addr, self.port))
     }
 }

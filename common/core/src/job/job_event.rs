@@ -1,21 +1,21 @@
 //! Events and actions of the job machine: the contract with the launcher's driver and with the simulator.
 
-use crate::bootstrap::{CarrierEvent, HostFailure};
-use crate::ended::Ended;
 use crate::events::{CloseReason, JobNews, Record};
-use crate::exit::Ending;
-use crate::hostlist::{Entry, Host};
-use crate::id::{NodeId, Rank, Std, StreamId};
-use crate::os_bytes::OsBytes;
-use crate::place::Placement;
-use crate::signal::Signal;
-use crate::time::{Mono, Span};
-use crate::wire::beat::Beat;
-use crate::wire::to_node::ToNode;
-use crate::wire::to_root::{Leftover, ToRoot};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use rlaunch_base::exit::Ending;
+use rlaunch_base::id::{NodeId, Rank, Std, StreamId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_plan::bootstrap::{CarrierEvent, HostFailure};
+use rlaunch_plan::hostlist::{Entry, Host};
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::ended::Ended;
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_protocol::wire::to_node::ToNode;
+use rlaunch_protocol::wire::to_root::{Leftover, ToRoot};
 
 /// An event of a job.
 #[derive(Clone, PartialEq, Eq, Debug)]

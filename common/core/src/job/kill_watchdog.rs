@@ -8,13 +8,13 @@
 
 use super::notice::{EndingBegan, Notice};
 use super::{Cx, JobAction};
-use crate::deadlines::Deadlines;
-use crate::id::NodeId;
-use crate::patience::Patience;
-use crate::spec::JobSpec;
-use crate::time::{Mono, Span};
-use crate::wire::to_node::ToNode;
 use alloc::vec::Vec;
+use rlaunch_base::deadlines::Deadlines;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::patience::Patience;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::to_node::ToNode;
 
 /// How long an agent of this host may take to say that SIGKILL is on its way.
 pub(super) const ANSWER: Span = Span::from_secs(1);

@@ -3,14 +3,14 @@
 use super::clock::Clock;
 use super::{Cx, JobAction, Setting};
 use crate::events::{AppLine, Cause, JobStart, Record, What};
-use crate::id::{AppIndex, NodeId, Round};
-use crate::os_bytes::OsBytes;
-use crate::place::Placement;
 use crate::report::Report;
-use crate::spec::{AppBase, AppSpec, JobSpec};
-use crate::time::{Mono, WallNs};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use rlaunch_base::id::{AppIndex, NodeId, Round};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::{Mono, WallNs};
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::spec::{AppBase, AppSpec, JobSpec};
 
 /// The log.
 #[derive(Debug)]

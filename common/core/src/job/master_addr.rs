@@ -3,11 +3,11 @@
 //! Ranks on other hosts wait without a message for a rendezvous that they cannot reach. A wrong address is therefore refused before any
 //! rank starts.
 
-use crate::master_store::{ForRank0, Holder};
-use crate::os_bytes::OsBytes;
-use crate::wire::peer_identity::{Address, HOST_ADDRESSES};
-use crate::wire::to_root::{Hello, NodeRefusal};
 use core::net::IpAddr;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_protocol::master_store::{ForRank0, Holder};
+use rlaunch_protocol::wire::peer_identity::{Address, HOST_ADDRESSES};
+use rlaunch_protocol::wire::to_root::{Hello, NodeRefusal};
 
 /// Most addresses that a refusal suggests.
 const SUGGESTED: usize = 4;

@@ -48,17 +48,17 @@ mod worlds;
 pub use job_event::{GuardianEnd, JobAction, JobEvent};
 pub use signals::document as signals_document;
 
-use crate::machine::{self, Machine, earliest_of};
-use crate::os_bytes::OsBytes;
-use crate::rounds::PolicyReader;
-use crate::spec::JobSpec;
-use crate::time::{Mono, WallNs};
-use crate::travel::Travel;
-use crate::wire::probe::Key;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use facts::JobFacts;
 use notice::Notice;
+use rlaunch_base::machine::{self, Machine, earliest_of};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::{Mono, WallNs};
+use rlaunch_protocol::rounds::PolicyReader;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::travel::Travel;
+use rlaunch_protocol::wire::probe::Key;
 
 /// The context of a sub-machine of a job.
 type Cx<'a> = machine::Cx<'a, JobAction, Notice, JobFacts>;

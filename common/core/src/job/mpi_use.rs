@@ -1,10 +1,10 @@
 //! Whether the ranks of an MPI program were connected: without that each of them is a program of its own, and the result is wrong.
 
 use crate::events::{Cause, JobNews, What};
-use crate::os_bytes::OsBytes;
-use crate::place::Placement;
-use crate::spec::JobSpec;
-use crate::wire::node_news::{MpiNews, NodeNews};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::node_news::{MpiNews, NodeNews};
 
 /// The use of MPI by the ranks of a job.
 #[derive(Debug)]
@@ -44,11 +44,11 @@ impl MpiUse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{JobId, Rank};
-    use crate::signal::Signal;
-    use crate::status::Status;
-    use crate::wire::node_news::MpiWire;
     use alloc::vec::Vec;
+    use rlaunch_base::id::{JobId, Rank};
+    use rlaunch_base::signal::Signal;
+    use rlaunch_base::status::Status;
+    use rlaunch_protocol::wire::node_news::MpiWire;
 
     fn spec(library: &str, mpi: bool) -> JobSpec {
         let placement = Placement::here("here", [4]);

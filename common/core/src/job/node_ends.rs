@@ -3,14 +3,14 @@
 use super::kill_watchdog::ANSWER;
 use super::notice::Notice;
 use super::{Cx, GuardianEnd, JobAction};
-use crate::deadlines::Deadlines;
 use crate::events::{CloseReason, Lost, What};
-use crate::id::NodeId;
-use crate::patience::Patience;
-use crate::time::{Mono, Span};
-use crate::wire::to_root::Leftover;
 use alloc::vec;
 use alloc::vec::Vec;
+use rlaunch_base::deadlines::Deadlines;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::patience::Patience;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::wire::to_root::Leftover;
 
 /// How long a guardian of this host may take to end the containment and count, once the agent is gone or given up.
 const RECORD: Span = Span::from_secs(5);

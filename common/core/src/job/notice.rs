@@ -5,16 +5,16 @@
 //! such a step: the losses that they find are handled after the last of them.
 
 use crate::events::{Cause, Lost, What};
-use crate::hostlist::Chips;
-use crate::id::{NodeId, ProcId, Rank};
-use crate::place::Placement;
-use crate::signal::Signal;
-use crate::status::Status;
-use crate::time::{HostTime, Mono, Span};
-use crate::wire::to_node::ToNode;
-use crate::wire::to_root::NodeRefusal;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use rlaunch_base::id::{NodeId, ProcId, Rank};
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{HostTime, Mono, Span};
+use rlaunch_plan::hostlist::Chips;
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::wire::to_node::ToNode;
+use rlaunch_protocol::wire::to_root::NodeRefusal;
 
 /// Something that another sub-machine has to know.
 #[derive(Debug)]

@@ -2,29 +2,29 @@
 
 use super::host_leases::patience;
 use super::{Cx, JobAction, Setting};
-use crate::allocation::{HostStep, StepLayout, task_ids};
-use crate::capped::Capped;
-use crate::hostlist::{Chips, Host, fold};
-use crate::id::{AppIndex, LocalRank, NodeId, ProcId, Rank, WorldId};
-use crate::master_store::Holder;
-use crate::os_bytes::OsBytes;
-use crate::place::Placement;
-use crate::rank_set::RankSet;
-use crate::settings::{Settings, StdinPlan};
-use crate::spec::{AppBase, JobSpec};
-use crate::time::Span;
-use crate::tpu::{TpuFacts, TpuHost};
-use crate::travel::Travel;
-use crate::wire::codec;
-use crate::wire::probe::Key;
-use crate::wire::to_node::{
-    APP_PART, Delta, Find, HostRanks, MpiWorld, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode, WorldRank, WorldStart,
-};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::{AppIndex, LocalRank, NodeId, ProcId, Rank, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::time::Span;
+use rlaunch_plan::allocation::{HostStep, StepLayout, task_ids};
+use rlaunch_plan::hostlist::{Chips, Host, fold};
+use rlaunch_plan::place::Placement;
+use rlaunch_plan::tpu::{TpuFacts, TpuHost};
+use rlaunch_protocol::master_store::Holder;
+use rlaunch_protocol::settings::{Settings, StdinPlan};
+use rlaunch_protocol::spec::{AppBase, JobSpec};
+use rlaunch_protocol::travel::Travel;
+use rlaunch_protocol::wire::codec;
+use rlaunch_protocol::wire::probe::Key;
+use rlaunch_protocol::wire::to_node::{
+    APP_PART, Delta, Find, HostRanks, MpiWorld, PortPlan, Rendezvous, SPAWN_BATCH, Start, ToNode, WorldRank, WorldStart,
+};
 
 /// MASTER_ADDR of a job that has one host.
 pub(super) const LOOPBACK: &str = "127.0.0.1";

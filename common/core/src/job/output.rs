@@ -3,11 +3,11 @@
 use super::Cx;
 use super::facts::JobFacts;
 use super::notice::Notice;
-use crate::errno::EIO;
 use crate::events::{Cause, JobNews, SinkEnd, What};
-use crate::id::{ProcId, Std, StreamId};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use rlaunch_base::errno::EIO;
+use rlaunch_base::id::{ProcId, Std, StreamId};
 
 /// The output.
 #[derive(Debug)]

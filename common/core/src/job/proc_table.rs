@@ -4,17 +4,17 @@ use super::Cx;
 use super::clock::{Clock, Offset, Offsets};
 use super::facts::JobFacts;
 use super::notice::{Notice, RankExit};
-use crate::by_rank::ByRank;
 use crate::events::{Cause, Lost, RankInGroup, Tried, What};
-use crate::id::{NodeId, ProcId, Rank};
-use crate::place::Placement;
-use crate::time::{HostTime, Mono};
-use crate::wire::to_root::{Exited, Facts, SpawnError, Started};
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use rlaunch_base::by_rank::ByRank;
+use rlaunch_base::id::{NodeId, ProcId, Rank};
+use rlaunch_base::time::{HostTime, Mono};
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::wire::to_root::{Exited, Facts, SpawnError, Started};
 
 /// A rank's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,13 +7,13 @@
 use super::facts::JobFacts;
 use super::shrink_rule::{self, Means, ShrinkRule};
 use super::slices::SliceTable;
-use crate::id::NodeId;
-use crate::place::Placement;
-use crate::settings::OnFailure;
-use crate::spec::JobSpec;
-use crate::time::Mono;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::time::Mono;
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::settings::OnFailure;
+use rlaunch_protocol::spec::JobSpec;
 
 /// Consequence of a fault for the job.
 #[derive(Debug)]

@@ -18,12 +18,12 @@ use super::hosts::Loss;
 use super::notice::{EndingBegan, RankExit};
 use super::srun_ends::SrunEnds;
 use crate::events::{Cause, Lost};
-use crate::id::{NodeId, Rank};
-use crate::signal::Signal;
-use crate::status::Status;
-use crate::time::Mono;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use rlaunch_base::id::{NodeId, Rank};
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::Mono;
 
 /// The evidence.
 #[derive(Debug, Default)]

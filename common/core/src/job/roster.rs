@@ -1,9 +1,9 @@
 //! The state of each node while a job comes up. With each host's answer it is asked whether it was the last, so nodes that are waited
 //! for, and those that cannot be had, are counted as they change.
 
-use crate::id::NodeId;
-use crate::wire::to_root::{Hello, NodeRefusal};
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_protocol::wire::to_root::{Hello, NodeRefusal};
 
 /// The state of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -125,8 +125,8 @@ impl Roster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Tier;
     use proptest::prelude::*;
+    use rlaunch_protocol::settings::Tier;
 
     fn states() -> impl Strategy<Value = State> {
         let hello = Hello::of(Tier::T3);

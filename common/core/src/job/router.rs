@@ -17,14 +17,14 @@ use super::rounds::routing::Heard;
 use super::worlds::Meaning;
 use super::{JobAction, Parts, Step};
 use crate::events::{Cause, Obstacle, RanksState, What};
-use crate::id::{NodeId, ProcId};
-use crate::place::Placement;
-use crate::time::Span;
-use crate::wire::round::RoundUp;
-use crate::wire::to_node::ToNode;
-use crate::wire::to_root::ToRoot;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use rlaunch_base::id::{NodeId, ProcId};
+use rlaunch_base::time::Span;
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::wire::round::RoundUp;
+use rlaunch_protocol::wire::to_node::ToNode;
+use rlaunch_protocol::wire::to_root::ToRoot;
 
 impl Parts {
     pub(super) fn event(&mut self, step: &mut Step<'_>, event: JobEvent) {

@@ -3,13 +3,13 @@
 
 use super::Cx;
 use super::notice::Notice;
-use crate::allocation::Scheduler;
 use crate::events::{Cause, JobNews, What};
-use crate::id::NodeId;
-use crate::signal::Signal;
-use crate::spec::JobSpec;
-use crate::wire::to_node::ToNode;
 use alloc::collections::{BTreeMap, BTreeSet};
+use rlaunch_base::id::NodeId;
+use rlaunch_base::signal::Signal;
+use rlaunch_plan::allocation::Scheduler;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::to_node::ToNode;
 
 /// The signals that hosts have heard of.
 #[derive(Debug)]

@@ -18,19 +18,19 @@ use super::generations::Why;
 use super::hosts::Loss;
 use super::notice::{Notice, RankExit};
 use super::{Cx, JobAction};
-use crate::env::value;
 use crate::events::Lost;
-use crate::id::{NodeId, Rank};
-use crate::place::Placement;
-use crate::rank_assign::{self, Keys, Numbers, Source, World};
-use crate::rounds::Limits;
-use crate::spec::JobSpec;
-use crate::status::Status;
-use crate::time::HostTime;
-use crate::wire::to_node::ToNode;
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::sync::Arc;
+use rlaunch_base::id::{NodeId, Rank};
+use rlaunch_base::status::Status;
+use rlaunch_base::time::HostTime;
+use rlaunch_plan::place::Placement;
+use rlaunch_plan::rank_assign::{self, Keys, Numbers, Source, World};
+use rlaunch_protocol::env::value;
+use rlaunch_protocol::rounds::Limits;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::to_node::ToNode;
 
 /// Facts of other sub-machines on which another generation depends.
 #[derive(Clone, Copy, Debug)]

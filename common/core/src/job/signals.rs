@@ -10,10 +10,10 @@ use super::Cx;
 use super::closing::PATIENCE;
 use super::notice::{EndingBegan, Notice};
 use crate::events::{Answer, Cause, What};
-use crate::signal::Signal;
-use crate::time::{Mono, Span};
-use crate::wire::to_node::ToNode;
 use alloc::string::String;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::wire::to_node::ToNode;
 
 /// The same signal again within this time is an echo, not an escalation: timeout(1) signals its child and then the child's
 /// group, and a terminal's Ctrl-C may arrive both from it and from a wrapper that passes it on. Fingers are slower.

@@ -1,12 +1,12 @@
 //! The TPU slices of a job, from the facts that its hosts have sent.
 
 use super::orders::Slices;
-use crate::id::NodeId;
-use crate::os_bytes::OsBytes;
-use crate::place::Placement;
-use crate::tpu::{self, SliceHost, TpuFacts};
-use crate::wire::to_root::{Hello, NodeRefusal};
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::place::Placement;
+use rlaunch_plan::tpu::{self, SliceHost, TpuFacts};
+use rlaunch_protocol::wire::to_root::{Hello, NodeRefusal};
 
 /// The part of each host that has chips.
 ///

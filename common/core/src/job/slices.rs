@@ -3,20 +3,20 @@
 use super::Cx;
 use super::facts::JobFacts;
 use super::notice::Notice;
-use crate::deadlines::Deadlines;
 use crate::events::{Cause, JobNews, Obstacle, SliceNews, SlicesTaken, What};
-use crate::id::{AppIndex, NodeId};
-use crate::machine::{earliest, earliest_of};
-use crate::os_bytes::OsBytes;
-use crate::place::Placement;
-use crate::slices::{Choice, GROW_AFTER, Growth, SlicePlan, Slot, SlotId, choose, growth};
-use crate::time::{Mono, Span};
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use rlaunch_base::deadlines::Deadlines;
+use rlaunch_base::id::{AppIndex, NodeId};
+use rlaunch_base::machine::{earliest, earliest_of};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_plan::place::Placement;
+use rlaunch_plan::slices::{Choice, GROW_AFTER, Growth, SlicePlan, Slot, SlotId, choose, growth};
 
 /// The longest pause before a host is reached again.
 const LONGEST: Span = Span::from_secs(60);

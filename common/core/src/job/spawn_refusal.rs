@@ -1,15 +1,15 @@
 //! Why an order of a rank is refused: nothing was started then.
 
-use crate::errno::{EACCES, ENOENT};
-use crate::error::Hint;
-use crate::os_bytes::OsBytes;
-use crate::store::Answer;
-use crate::wire::frozen::client::{Code, Refused, write_reply};
-use crate::wire::to_root::{SpawnError, SpawnStep};
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
+use rlaunch_base::errno::{EACCES, ENOENT};
+use rlaunch_base::error::Hint;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_keyvalue::store::Answer;
+use rlaunch_protocol::wire::frozen::client::{Code, Refused, write_reply};
+use rlaunch_protocol::wire::to_root::{SpawnError, SpawnStep};
 
 /// An order that is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

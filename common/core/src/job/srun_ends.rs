@@ -4,10 +4,10 @@
 //! host is waited for all the same.
 
 use crate::events::{CloseReason, Lost};
-use crate::id::NodeId;
-use crate::time::{Mono, Span};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::time::{Mono, Span};
 
 /// The time before and after the end of srun.
 const NEAR: Span = Span::from_secs(5);
@@ -89,7 +89,7 @@ fn is_near(one: Mono, other: Mono) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bootstrap::{CarrierEnd, CarrierKind};
+    use rlaunch_plan::bootstrap::{CarrierEnd, CarrierKind};
 
     #[test]
     fn hosts_lost_at_another_time_are_no_part_of_the_end_of_srun() {

@@ -8,10 +8,10 @@
 
 use super::Cx;
 use super::notice::Notice;
-use crate::deadlines::Deadlines;
-use crate::id::NodeId;
-use crate::patience::Looks;
-use crate::time::{Mono, Span};
+use rlaunch_base::deadlines::Deadlines;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::patience::Looks;
+use rlaunch_base::time::{Mono, Span};
 
 /// The deadlines of the hosts that are there.
 #[derive(Debug)]

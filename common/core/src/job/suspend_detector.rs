@@ -3,11 +3,11 @@
 //! We look at the clock with everything that happens, and as often as nodes say something at least. Where much more time has
 //! passed, and the lease of a node that was well before ended in it, its loss is our doing.
 
-use crate::id::NodeId;
-use crate::time::{Mono, Span};
-use crate::wire::beat::Beat;
 use alloc::vec;
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::wire::beat::Beat;
 
 /// We stood still between these two.
 #[derive(Clone, Copy, Debug)]

@@ -6,21 +6,21 @@ use super::notice::{Notice, RankExit};
 use super::proc_table::{End, Procs};
 use super::spawn_refusal::{OrderRefusal, done};
 use super::{Cx, JobAction};
-use crate::env::spawned;
 use crate::events::{Cause, What};
-use crate::id::{AppIndex, NodeId, ProcId, Rank, WorldId};
-use crate::os_bytes::OsBytes;
-use crate::place::{Placement, World};
-use crate::signal::Signal;
-use crate::spec::{AppBase, AppSpec, JobSpec, Role};
-use crate::time::Span;
-use crate::wire::frozen::client::order::{Request, Spawned};
-use crate::wire::order::Asker;
-use crate::wire::to_node::{ToNode, WORLD_NAMESPACE};
-use crate::wire::to_root::{NodeRefusal, SpawnError};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use rlaunch_base::id::{AppIndex, NodeId, ProcId, Rank, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::Span;
+use rlaunch_plan::place::{Placement, World};
+use rlaunch_protocol::env::spawned;
+use rlaunch_protocol::spec::{AppBase, AppSpec, JobSpec, Role};
+use rlaunch_protocol::wire::frozen::client::order::{Request, Spawned};
+use rlaunch_protocol::wire::order::Asker;
+use rlaunch_protocol::wire::to_node::{ToNode, WORLD_NAMESPACE};
+use rlaunch_protocol::wire::to_root::{NodeRefusal, SpawnError};
 
 /// How many ended worlds are kept. Programs ask how their ranks ended, and the last output of ranks may come late.
 const KEPT: usize = 64;
@@ -177,7 +177,7 @@ impl Worlds {
         let Some(base) = own.or(known.map(|app| &app.base)) else { return Vec::new() };
         let apps = base.role.apps.saturating_add(u32::try_from(request.programs.len()).unwrap_or(u32::MAX));
         let world = World { tied: request.tied, ..World::named(group.clone()) };
-        let program = |(program, app): (&crate::wire::frozen::client::order::Program, AppIndex)| {
+        let program = |(program, app): (&rlaunch_protocol::wire::frozen::client::order::Program, AppIndex)| {
             let (env, pinned) = spawned(&base.env, &base.pinned, &program.env);
             let base = AppBase {
                 argv: program.argv.iter().collect(),

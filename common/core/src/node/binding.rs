@@ -1,16 +1,16 @@
 //! The CPUs of each rank of this host: decided when its processors are known, before the first rank starts.
 
 use super::{Cx, NodeAction, Sandbox};
-use crate::bind::{Bind, BindError, BindingNews, Bound, Host};
-use crate::cpu_set::CpuSet;
-use crate::id::LocalRank;
-use crate::os_bytes::OsBytes;
-use crate::topology::Level;
-use crate::wire::node_news::NodeNews;
-use crate::wire::to_node::{Delta, Start};
-use crate::wire::to_root::ToRoot;
 use alloc::string::ToString as _;
 use alloc::vec::Vec;
+use rlaunch_base::cpu_set::CpuSet;
+use rlaunch_base::id::LocalRank;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::bind::{Bind, BindError, BindingNews, Bound, Host};
+use rlaunch_plan::topology::Level;
+use rlaunch_protocol::wire::node_news::NodeNews;
+use rlaunch_protocol::wire::to_node::{Delta, Start};
+use rlaunch_protocol::wire::to_root::ToRoot;
 
 /// Reports ranks that share CPUs; an error if ranks cannot be bound as asked for.
 pub(super) fn check(cx: &mut Cx<'_>, start: &Start, sandbox: &Sandbox) -> Result<(), BindError> {

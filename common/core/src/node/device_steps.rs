@@ -1,12 +1,12 @@
 //! The devices of this host before ranks are started: a look at first, and the end of holders once the job can start.
 
 use super::{Cx, NodeAction};
-use crate::guard::devices::{DevicePlan, DeviceStep};
-use crate::id::JobId;
 use crate::node::DeviceAction;
-use crate::time::{Mono, Span};
-use crate::wire::to_node::Start;
-use crate::wire::to_root::{NodeRefusal, ToRoot};
+use rlaunch_base::id::JobId;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::guard::devices::{DevicePlan, DeviceStep};
+use rlaunch_protocol::wire::to_node::Start;
+use rlaunch_protocol::wire::to_root::{NodeRefusal, ToRoot};
 
 /// How long the search for holders of devices may take. A file system or a process that does not answer would hold the start for ever.
 const SEARCH: Span = Span::from_secs(30);

@@ -4,14 +4,14 @@
 //! reaped has closed its own. Descriptors that it has passed on, to loaders of data, are closed when these exit. The wait has a limit.
 
 use super::{Cx, NodeAction};
-use crate::errno::EBUSY;
-use crate::id::{ProcId, Rank};
-use crate::machine::earliest_of;
 use crate::node::DeviceAction;
-use crate::os_bytes::OsBytes;
-use crate::time::{Mono, Span};
-use crate::wire::to_root::{Found, SpawnError, SpawnStep};
 use alloc::collections::BTreeMap;
+use rlaunch_base::errno::EBUSY;
+use rlaunch_base::id::{ProcId, Rank};
+use rlaunch_base::machine::earliest_of;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::wire::to_root::{Found, SpawnError, SpawnStep};
 
 /// The limit of the wait.
 const PATIENCE: Span = Span::from_secs(50);

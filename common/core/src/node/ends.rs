@@ -1,9 +1,9 @@
 //! Ends of this host: signals to it, the loss of the launcher, and the end of the job here.
 
 use super::{Cx, Notice, Parts, Send, SignalledPart, procs, serve, start};
-use crate::signal::Signal;
-use crate::time::Span;
-use crate::warnings::WarningSource;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::Span;
+use rlaunch_base::warnings::WarningSource;
 
 impl Parts {
     /// The guardian or the agent was sent a signal.

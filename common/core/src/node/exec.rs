@@ -2,30 +2,30 @@
 
 use super::rounds::RoundStart;
 use super::{ErrorFile, ExecSpec, Sandbox, gpu_check};
-use crate::address;
-use crate::allocation::task_ids;
-use crate::cpu_set::CpuSet;
-use crate::env::{self, Host, MpiHost, OfRound, RankVariables, SlurmStep};
-use crate::framework::MpiService;
-use crate::gpus::{Share, SharedOut, of_rank};
-use crate::id::{LocalRank, Round, WorldId};
-use crate::logs::{Logs, Way};
-use crate::mpi::is_this_host;
-use crate::os_bytes::OsBytes;
-use crate::os_strings::OsStrings;
-use crate::rank_set::RankSet;
-use crate::settings::StdinPlan;
-use crate::spec::AppBase;
-use crate::template::filled;
-use crate::tpu::TpuHost;
-use crate::wire::frozen::client::client_round::Begin;
-use crate::wire::round::RoundMember;
-use crate::wire::to_node::{Delta, Rendezvous, Start, WorldRank};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
+use rlaunch_base::address;
+use rlaunch_base::cpu_set::CpuSet;
+use rlaunch_base::id::{LocalRank, Round, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::os_strings::OsStrings;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::template::filled;
+use rlaunch_mpi::is_this_host;
+use rlaunch_plan::allocation::task_ids;
+use rlaunch_plan::gpus::{Share, SharedOut, of_rank};
+use rlaunch_plan::tpu::TpuHost;
+use rlaunch_protocol::env::{self, Host, MpiHost, OfRound, RankVariables, SlurmStep};
+use rlaunch_protocol::framework::MpiService;
+use rlaunch_protocol::logs::{Logs, Way};
+use rlaunch_protocol::settings::StdinPlan;
+use rlaunch_protocol::spec::AppBase;
+use rlaunch_protocol::wire::frozen::client::client_round::Begin;
+use rlaunch_protocol::wire::round::RoundMember;
+use rlaunch_protocol::wire::to_node::{Delta, Rendezvous, Start, WorldRank};
 
 /// A program that is complete, and the variables that its ranks on this host share once they are known.
 pub(super) struct Program {

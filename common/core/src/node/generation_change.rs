@@ -5,12 +5,12 @@
 //! namespace ends with its processes.
 
 use super::{Cx, NodeAction, Notice};
-use crate::capped::Capped;
-use crate::signal::Signal;
-use crate::time::Span;
-use crate::wire::to_node::{PortPlan, Rendezvous};
-use crate::wire::to_root::{Leftover, NAMED, ToRoot};
 use alloc::vec::Vec;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::Span;
+use rlaunch_protocol::wire::to_node::{PortPlan, Rendezvous};
+use rlaunch_protocol::wire::to_root::{Leftover, NAMED, ToRoot};
 
 /// A message between the sub-machines about it.
 pub(super) enum Between {

@@ -1,15 +1,15 @@
 //! Whether this host has the GPUs that its ranks are to have: known when its devices are, and of each program when it is
 //! complete, because its environment may narrow what there is. No rank is started before.
 
-use crate::env;
-use crate::errno::ENODEV;
-use crate::gpus::{Devices, Share};
-use crate::os_bytes::OsBytes;
-use crate::spec::AppBase;
-use crate::wire::to_node::Start;
-use crate::wire::to_root::{Found, NodeRefusal, SpawnError, SpawnStep};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use rlaunch_base::errno::ENODEV;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::gpus::{Devices, Share};
+use rlaunch_protocol::env;
+use rlaunch_protocol::spec::AppBase;
+use rlaunch_protocol::wire::to_node::Start;
+use rlaunch_protocol::wire::to_root::{Found, NodeRefusal, SpawnError, SpawnStep};
 
 #[derive(Default)]
 pub(super) struct Gpus {

@@ -2,9 +2,9 @@
 
 use super::generation_change::Between;
 use super::{Census, Cx, NodeAction, Notice, Send};
-use crate::signal::Signal;
-use crate::time::{Mono, Span};
-use crate::wire::to_root::ToRoot;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::wire::to_root::ToRoot;
 
 /// The order that ends ranks.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]

@@ -6,16 +6,16 @@
 //! every process below it, the ranks too. If the agent was sent the same signal as the guardian, the ranks were.
 
 use super::{Cx, Exited, NodeAction, Notice, Send};
-use crate::id::ProcId;
-use crate::machine::earliest;
-use crate::signal::Signal;
-use crate::status::Status;
-use crate::time::{Mono, Span};
-use crate::warnings::WarningSource;
-use crate::wire::to_node::Start;
-use crate::wire::to_root::ToRoot;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use rlaunch_base::id::ProcId;
+use rlaunch_base::machine::earliest;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_base::warnings::WarningSource;
+use rlaunch_protocol::wire::to_node::Start;
+use rlaunch_protocol::wire::to_root::ToRoot;
 
 /// How long the signal to the second of the two may come after that to the first, and the exit of a rank before both.
 const TOGETHER: Span = Span::from_millis(100);

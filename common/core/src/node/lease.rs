@@ -4,11 +4,11 @@
 //! unnoticed have a lease.
 
 use super::{Cx, NodeAction, Notice};
-use crate::machine::earliest;
 use crate::node::LeaseAction;
-use crate::time::{Mono, Span};
-use crate::wire::beat::Beat;
-use crate::wire::to_node::Start;
+use rlaunch_base::machine::earliest;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_protocol::wire::to_node::Start;
 
 /// A launcher that is heard so long after the suspension was announced is heard by a host that runs. Slurm stops the processes 2 s after
 /// the announcement.

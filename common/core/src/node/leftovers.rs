@@ -2,15 +2,15 @@
 
 use super::generation_change::Between;
 use super::{Census, Cx, NodeAction, Notice};
-use crate::capped::Capped;
-use crate::guard::devices::DeviceKind;
-use crate::machine::earliest;
 use crate::node::DeviceAction;
-use crate::patience::Patience;
-use crate::time::{Mono, Span};
-use crate::wire::to_node::Start;
-use crate::wire::to_root::{Leftover, NAMED, ToRoot};
 use alloc::vec::Vec;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::machine::earliest;
+use rlaunch_base::patience::Patience;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::guard::devices::DeviceKind;
+use rlaunch_protocol::wire::to_node::Start;
+use rlaunch_protocol::wire::to_root::{Leftover, NAMED, ToRoot};
 
 /// From the first SIGKILL until what still exists is named and not waited for: only a process that the kernel cannot
 /// kill takes this long.

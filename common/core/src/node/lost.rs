@@ -3,7 +3,7 @@
 //! Whatever is lost, everything here is killed at once. The losses differ in the parties that can still be notified.
 
 use super::{Cx, NodeAction, Notice};
-use crate::wire::to_root::ToRoot;
+use rlaunch_protocol::wire::to_root::ToRoot;
 
 #[derive(Default)]
 pub(super) struct Lost {

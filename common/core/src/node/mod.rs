@@ -44,25 +44,25 @@ pub use sandbox::{MpiPort, Processors, Sandbox};
 pub use serve::UNUSED;
 pub use world_plan::{TcpStorePlan, WorldPlan};
 
-use crate::id::{AppIndex, ProcId, WorldId};
-use crate::machine::{self, Machine, earliest_of};
-use crate::os_strings::OsStrings;
-use crate::rank_set::RankSet;
-use crate::signal::Signal;
-use crate::spec::AppBase;
-use crate::status::Status;
-use crate::time::{Mono, Span};
-use crate::warnings::WarningSource;
-use crate::wire::order::RankOrder;
-use crate::wire::round::RoundRendezvous;
-use crate::wire::to_node::{Delta, Rendezvous, Start, ToNode, WorldStart};
-use crate::wire::to_root::{Exited, NodeRefusal, SpawnError, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use generation_change::Between;
+use rlaunch_base::id::{AppIndex, ProcId, WorldId};
+use rlaunch_base::machine::{self, Machine, earliest_of};
+use rlaunch_base::os_strings::OsStrings;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_base::warnings::WarningSource;
+use rlaunch_protocol::spec::AppBase;
+use rlaunch_protocol::wire::order::RankOrder;
+use rlaunch_protocol::wire::round::RoundRendezvous;
+use rlaunch_protocol::wire::to_node::{Delta, Rendezvous, Start, ToNode, WorldStart};
+use rlaunch_protocol::wire::to_root::{Exited, NodeRefusal, SpawnError, ToRoot};
 
 /// Messages between the sub-machines.
 enum Notice {
@@ -173,7 +173,7 @@ impl Node {
 
     /// The same on another host than the launcher's: of its own environment, what is true of it only ([`of_login`]).
     ///
-    /// [`of_login`]: crate::env::of_login
+    /// [`of_login`]: rlaunch_protocol::env::of_login
     #[must_use]
     pub fn of_login(login: OsStrings) -> Self {
         let parts = Parts { start: start::BringUp::of_login(login), ..Parts::default() };

@@ -5,17 +5,17 @@ use super::part_actions::{
     DeviceAction, ExamineAction, LeaseAction, ProbeAction, SessionAction, StoreAction, TcpStoreAction,
 };
 use super::world_plan::WorldPlan;
-use crate::id::{AppIndex, ProcId, WorldId};
-use crate::mpi::Layout;
-use crate::os_bytes::OsBytes;
-use crate::signal::Signal;
-use crate::spec::AppBase;
-use crate::wire::beat::Beat;
-use crate::wire::to_node::{PortPlan, Start};
-use crate::wire::to_root::ToRoot;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use rlaunch_base::id::{AppIndex, ProcId, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::signal::Signal;
+use rlaunch_mpi::Layout;
+use rlaunch_protocol::spec::AppBase;
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_protocol::wire::to_node::{PortPlan, Start};
+use rlaunch_protocol::wire::to_root::ToRoot;
 
 /// An action that a node asks of its driver. Nothing here waits and nothing fails: outcomes are events.
 #[derive(Clone, PartialEq, Eq, Debug)]

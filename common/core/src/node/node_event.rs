@@ -2,28 +2,28 @@
 
 use super::host_signals::SignalledPart;
 use super::sandbox::Sandbox;
-use crate::cpu_set::CpuSet;
-use crate::id::{AppIndex, LocalRank, ProcId, Rank, SessionId, Std, WorldId};
-use crate::logs::Way;
-use crate::os_bytes::OsBytes;
-use crate::os_strings::OsStrings;
-use crate::signal::Signal;
-use crate::spec::AppBase;
-use crate::status::Status;
-use crate::time::{Mono, Span};
-use crate::warnings::WarningSource;
-use crate::wire::beat::Beat;
-use crate::wire::frozen::client::client_round::Said;
-use crate::wire::limit::Met;
-use crate::wire::node_news::NodeNews;
-use crate::wire::order::RankOrder;
-use crate::wire::to_node::{Delta, ToNode};
-use crate::wire::to_root::{Facts, Leftover, NodeRefusal, SpawnError, Usage};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
+use rlaunch_base::cpu_set::CpuSet;
+use rlaunch_base::id::{AppIndex, LocalRank, ProcId, Rank, SessionId, Std, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::os_strings::OsStrings;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_base::warnings::WarningSource;
+use rlaunch_protocol::logs::Way;
+use rlaunch_protocol::spec::AppBase;
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_protocol::wire::frozen::client::client_round::Said;
+use rlaunch_protocol::wire::limit::Met;
+use rlaunch_protocol::wire::node_news::NodeNews;
+use rlaunch_protocol::wire::order::RankOrder;
+use rlaunch_protocol::wire::to_node::{Delta, ToNode};
+use rlaunch_protocol::wire::to_root::{Facts, Leftover, NodeRefusal, SpawnError, Usage};
 
 /// An event of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]

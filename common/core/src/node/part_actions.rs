@@ -2,16 +2,16 @@
 
 use super::node_event::Depth;
 use super::world_plan::TcpStorePlan;
-use crate::guard::devices::{DeviceKind, DevicePlan, DeviceStep};
-use crate::id::{JobId, ProcId, Rank, SessionId, WorldId};
-use crate::os_bytes::OsBytes;
-use crate::rank_set::RankSet;
-use crate::status::Status;
-use crate::time::{Mono, Span};
-use crate::wire::frozen::client::client_round::Heard;
-use crate::wire::order::Asker;
-use crate::wire::probe::Place;
 use alloc::boxed::Box;
+use rlaunch_base::id::{JobId, ProcId, Rank, SessionId, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::guard::devices::{DeviceKind, DevicePlan, DeviceStep};
+use rlaunch_protocol::wire::frozen::client::client_round::Heard;
+use rlaunch_protocol::wire::order::Asker;
+use rlaunch_protocol::wire::probe::Place;
 
 /// Probes of addresses between hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,12 +4,12 @@
 //! new, except when one had already written down why it was about to end.
 
 use super::{Cx, Depth, NodeAction, Notice};
-use crate::id::ProcId;
 use crate::node::ExamineAction;
-use crate::signal::Signal;
-use crate::status::Status;
-use crate::wire::to_root::{Facts, ToRoot};
 use alloc::collections::BTreeMap;
+use rlaunch_base::id::ProcId;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_protocol::wire::to_root::{Facts, ToRoot};
 
 #[derive(Default)]
 pub(super) struct Postmortem {

@@ -4,12 +4,12 @@
 
 use super::{Cx, NodeAction};
 use crate::node::ProbeAction;
-use crate::os_bytes::OsBytes;
-use crate::wire::probe::Places;
-use crate::wire::to_node::{Rendezvous, Start};
-use crate::wire::to_root::ToRoot;
 use alloc::collections::BTreeMap;
 use core::net::IpAddr;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_protocol::wire::probe::Places;
+use rlaunch_protocol::wire::to_node::{Rendezvous, Start};
+use rlaunch_protocol::wire::to_root::ToRoot;
 
 /// The state of the probing.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! A counter of events that the launcher gets at once, and then at most once in a period: there may be thousands.
 
-use crate::time::{Mono, Span};
+use rlaunch_base::time::{Mono, Span};
 
 const PAUSE: Span = Span::from_secs(10);
 

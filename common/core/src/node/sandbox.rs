@@ -1,14 +1,14 @@
 //! The facts about a host after its set-up, before its first rank.
 
-use crate::address::Interface;
-use crate::gpus::Devices;
-use crate::gpus::Gpu;
-use crate::os_bytes::OsBytes;
-use crate::topology::Topology;
-use crate::tpu::TpuHost;
-use crate::wire::to_root::Hello;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use rlaunch_base::address::Interface;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::gpus::Devices;
+use rlaunch_plan::gpus::Gpu;
+use rlaunch_plan::topology::Topology;
+use rlaunch_plan::tpu::TpuHost;
+use rlaunch_protocol::wire::to_root::Hello;
 
 /// The listener for MPI libraries of a host.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,22 +3,22 @@
 
 use super::rate_limited_counter::RateLimitedCounter;
 use super::{Cx, NodeAction, Sandbox, TcpStorePlan, WorldPlan};
-use crate::id::JobId;
-use crate::machine::earliest_of;
-use crate::master_store::Guard;
-use crate::mpi::Layout;
 use crate::node::{StoreAction, TcpStoreAction};
-use crate::os_bytes::OsBytes;
-use crate::rank_set::RankSet;
-use crate::time::{Mono, Span};
-use crate::wire::limit::{Limit, Met};
-use crate::wire::node_news::{NodeNews, StoreNews};
-use crate::wire::round::RoundRendezvous;
-use crate::wire::to_node::{Rendezvous, Start, WorldStart};
-use crate::wire::to_root::ToRoot;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
+use rlaunch_base::id::JobId;
+use rlaunch_base::machine::earliest_of;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_mpi::Layout;
+use rlaunch_protocol::master_store::Guard;
+use rlaunch_protocol::wire::limit::{Limit, Met};
+use rlaunch_protocol::wire::node_news::{NodeNews, StoreNews};
+use rlaunch_protocol::wire::round::RoundRendezvous;
+use rlaunch_protocol::wire::to_node::{Rendezvous, Start, WorldStart};
+use rlaunch_protocol::wire::to_root::ToRoot;
 
 /// The time after which an unused store is reported. A program that meets at another port hangs, and its user waits for a reason. Time in
 /// which ranks are busy does not count: they may import, or load data.

@@ -7,19 +7,19 @@ use super::device_steps::DeviceSteps;
 use super::gpu_check::Gpus;
 use super::probing::Probing;
 use super::{Cx, NodeAction, Notice, Sandbox, binding};
-use crate::guard::devices::DeviceStep;
-use crate::id::{AppIndex, NodeId};
-use crate::os_strings::OsStrings;
-use crate::spec::AppBase;
-use crate::time::Mono;
-use crate::tpu::{self, SliceError, SliceHost, TpuHost};
-use crate::wire::codec;
-use crate::wire::to_node::{APP_PART, Delta, Rendezvous, Start};
-use crate::wire::to_root::{NodeRefusal, SpawnError, ToRoot};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use rlaunch_base::id::{AppIndex, NodeId};
+use rlaunch_base::os_strings::OsStrings;
+use rlaunch_base::time::Mono;
+use rlaunch_plan::tpu::{self, SliceError, SliceHost, TpuHost};
+use rlaunch_protocol::guard::devices::DeviceStep;
+use rlaunch_protocol::spec::AppBase;
+use rlaunch_protocol::wire::codec;
+use rlaunch_protocol::wire::to_node::{APP_PART, Delta, Rendezvous, Start};
+use rlaunch_protocol::wire::to_root::{NodeRefusal, SpawnError, ToRoot};
 
 /// Most bytes of all programs of a job together: far above what a kernel lets a process start with, far below what hurts.
 const MAX_APPS: usize = 16 << 20;

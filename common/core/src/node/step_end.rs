@@ -5,8 +5,8 @@
 
 use super::{Cx, NodeAction, Notice};
 use crate::node::LeaseAction;
-use crate::time::{Mono, Span};
-use crate::wire::to_node::Start;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::wire::to_node::Start;
 
 /// How long after the end of the connection the scheduler's SIGTERM may come. The ranks run until then.
 const AFTER_CUT: Span = Span::from_secs(1);

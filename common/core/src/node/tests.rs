@@ -13,19 +13,19 @@ mod serve;
 mod worlds;
 
 use super::*;
-use crate::capped::Capped;
-use crate::id::{JobId, LocalRank, Rank, Std};
-use crate::os_bytes::OsBytes;
-use crate::os_strings::OsStrings;
-use crate::settings::{StdinPlan, Tier};
-use crate::spec::Role;
-use crate::time::Span;
-use crate::wire::codec;
-use crate::wire::to_node::{APP_PART, PortPlan, WorldRank};
-use crate::wire::to_root::{Exited, Facts, Found, Hello, Leftover, SpawnError, SpawnStep, Usage};
 use NodeAction::{CloseStreams, Finish, Reap, Sweep};
 use alloc::string::{String, ToString};
 use alloc::{format, vec};
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::{JobId, LocalRank, Rank, Std};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::os_strings::OsStrings;
+use rlaunch_base::time::Span;
+use rlaunch_protocol::settings::{StdinPlan, Tier};
+use rlaunch_protocol::spec::Role;
+use rlaunch_protocol::wire::codec;
+use rlaunch_protocol::wire::to_node::{APP_PART, PortPlan, WorldRank};
+use rlaunch_protocol::wire::to_root::{Exited, Facts, Found, Hello, Leftover, SpawnError, SpawnStep, Usage};
 
 const HUP: Signal = Signal::HUP;
 const TERM: Signal = Signal::TERM;
@@ -266,7 +266,7 @@ fn a_launcher_that_breaks_the_order_is_refused() {
     let mut rig = begun();
     rig.root(spawn(0..2, false));
     is_refused(&mut rig, spawn(1..2, false));
-    let part = |bytes: usize| crate::wire::to_node::Part::from(vec![0; bytes].as_slice());
+    let part = |bytes: usize| rlaunch_protocol::wire::to_node::Part::from(vec![0; bytes].as_slice());
     let app = AppIndex::new(0);
     is_refused(&mut begun(), ToNode::App { app, last: false, part: part(APP_PART + 1) });
     is_refused(&mut begun(), ToNode::App { app, last: true, part: part(3) });

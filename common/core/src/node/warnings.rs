@@ -6,10 +6,10 @@
 
 use super::{Cx, NodeAction, Notice};
 use crate::node::LeaseAction;
-use crate::time::{Mono, Span};
-use crate::warnings::WarningSource;
-use crate::wire::to_node::Start;
-use crate::wire::to_root::ToRoot;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_base::warnings::WarningSource;
+use rlaunch_protocol::wire::to_node::Start;
+use rlaunch_protocol::wire::to_root::ToRoot;
 
 #[derive(Default)]
 pub(super) struct Warnings {

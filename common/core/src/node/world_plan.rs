@@ -1,10 +1,10 @@
 //! The services of a host for a world besides the first one, and its listener for MPI libraries.
 
-use crate::id::WorldId;
-use crate::master_store::Guard;
-use crate::mpi::Layout;
-use crate::os_bytes::OsBytes;
 use alloc::boxed::Box;
+use rlaunch_base::id::WorldId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_mpi::Layout;
+use rlaunch_protocol::master_store::Guard;
 
 /// The service of a host for a world besides the first one.
 #[derive(Clone, PartialEq, Eq, Debug)]

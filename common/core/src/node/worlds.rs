@@ -1,12 +1,12 @@
 //! The worlds of a node besides the first one: their rendezvous, and those that are being ended while the job continues.
 
-use crate::id::WorldId;
-use crate::machine::earliest_of;
-use crate::signal::Signal;
-use crate::time::Mono;
-use crate::wire::to_node::{Rendezvous, WorldStart};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use rlaunch_base::id::WorldId;
+use rlaunch_base::machine::earliest_of;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::Mono;
+use rlaunch_protocol::wire::to_node::{Rendezvous, WorldStart};
 
 /// A world that is being ended.
 struct Ending {

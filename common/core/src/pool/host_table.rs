@@ -1,10 +1,10 @@
 //! The hosts of a pool, in slot order, and the choice among them.
 
-use crate::id::{HoldId, JobId, NodeId};
-use crate::time::Mono;
-use crate::wire::frozen::pool::Need;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use rlaunch_base::id::{HoldId, JobId, NodeId};
+use rlaunch_base::time::Mono;
+use rlaunch_protocol::wire::frozen::pool::Need;
 
 /// The connection to a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -9,14 +9,14 @@ mod tests;
 
 pub use host_table::{HostState, PoolHost, SliceState};
 
-use crate::id::{HoldId, JobId, NodeId};
-use crate::machine::earliest_of;
-use crate::os_bytes::OsBytes;
-use crate::time::{Mono, Span};
-use crate::wire::frozen::pool::{Need, Refusal, Want};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use host_table::HostTable;
+use rlaunch_base::id::{HoldId, JobId, NodeId};
+use rlaunch_base::machine::earliest_of;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::wire::frozen::pool::{Need, Refusal, Want};
 
 /// Jobs that may wait.
 pub const MOST_WAITING: usize = 1024;

@@ -1,7 +1,7 @@
 //! Fates of ranks that were not the first cause.
 
-use crate::signal::Signal;
-use crate::status::Status;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
 
 /// The fate of a rank that was not the first cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,21 +3,21 @@
 use super::became::Became;
 use super::forgotten::Forgotten;
 use super::round_summary::{Behind, Rounds};
-use crate::allocation::Scheduler;
-use crate::bootstrap::HostFailure;
-use crate::by_rank::ByRank;
 use crate::events::{Answer, Cause, JobNews, JobStart, Lost, Record, RestartCause, SliceNews, What, WorldLine};
-use crate::exit::Ending;
-use crate::id::{LocalRank, NodeId, Rank};
-use crate::os_bytes::OsBytes;
-use crate::settings::Tier;
-use crate::signal::Signal;
-use crate::status::Status;
-use crate::time::Span;
-use crate::wire::to_root::{Facts, Hello, Leftover, NodeRefusal};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use rlaunch_base::by_rank::ByRank;
+use rlaunch_base::exit::Ending;
+use rlaunch_base::id::{LocalRank, NodeId, Rank};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::Span;
+use rlaunch_plan::allocation::Scheduler;
+use rlaunch_plan::bootstrap::HostFailure;
+use rlaunch_protocol::settings::Tier;
+use rlaunch_protocol::wire::to_root::{Facts, Hello, Leftover, NodeRefusal};
 
 /// How much later than ranks the launcher hears of a signal of the scheduler, at most.
 const SIGNAL_LAG: Span = Span::from_millis(250);

@@ -1,7 +1,7 @@
 //! Ranks of worlds that ended long before the job: the report only has their number.
 
 use super::{Fate, Report};
-use crate::rank_set::RankSet;
+use rlaunch_base::rank_set::RankSet;
 
 /// Ranks of which only their number is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -2,8 +2,8 @@
 
 use super::Report;
 use crate::events::AppLine;
-use crate::id::Rank;
-use crate::time::Span;
+use rlaunch_base::id::Rank;
+use rlaunch_base::time::Span;
 
 impl Report {
     /// The program of a rank.

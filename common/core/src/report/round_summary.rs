@@ -1,11 +1,11 @@
 //! Rounds in the closing report.
 
-use crate::id::{Rank, Round};
-use crate::rank_fault::{Fault, FaultKind};
-use crate::restart::{EndReason, RoundNote, RoundsEnd};
-use crate::time::Span;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use rlaunch_base::id::{Rank, Round};
+use rlaunch_base::time::Span;
+use rlaunch_protocol::rank_fault::{Fault, FaultKind};
+use rlaunch_restart::{EndReason, RoundNote, RoundsEnd};
 
 /// Most rounds that are kept: of more the last ones are reported.
 const KEPT: usize = 5;

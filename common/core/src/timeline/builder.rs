@@ -3,10 +3,10 @@
 use super::coarse::{self, Room};
 use super::{Bar, End, Entry, Fault, FaultEntry, Finish, HostFact, HostMark, How, LostWord, Mark, Phase, Row, RowKey};
 use super::{Stretch, Time, Timeline};
-use crate::rank_fault::named_by;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
+use rlaunch_protocol::rank_fault::named_by;
 
 /// Most characters of a text in the log that a picture repeats.
 const TEXT: usize = 120;

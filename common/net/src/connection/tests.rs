@@ -3,12 +3,12 @@
 
 use super::*;
 use crate::{Body, Early};
-use rlaunch_core::id::{AppIndex, ProcId, Std};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::wire::frame::Header;
-use rlaunch_core::wire::guardian_count::Last;
-use rlaunch_core::wire::to_node::{Part, ToNode};
+use rlaunch_base::id::{AppIndex, ProcId, Std};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::signal::Signal;
+use rlaunch_protocol::wire::frame::Header;
+use rlaunch_protocol::wire::guardian_count::Last;
+use rlaunch_protocol::wire::to_node::{Part, ToNode};
 use std::future::poll_fn;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -280,12 +280,12 @@ fn the_end_of_what_is_spliced_is_no_frame() {
 
 /// A guardian's frame, as `rlaunch-sys` writes it.
 fn last_words() -> Vec<u8> {
-    let len = u32::try_from(rlaunch_core::wire::guardian_count::LAST).unwrap();
-    let stream = rlaunch_core::wire::guardian_count::LAST_STREAM;
+    let len = u32::try_from(rlaunch_protocol::wire::guardian_count::LAST).unwrap();
+    let stream = rlaunch_protocol::wire::guardian_count::LAST_STREAM;
     let head = Header { len, lane: Lane::Control, flags: Flags::NONE, node: NodeId::new(1), stream };
     let mut frame = head.to_bytes().to_vec();
     [0x6e6c_7267u32, 2, 0, 0].iter().for_each(|word| frame.extend_from_slice(&word.to_le_bytes()));
-    frame.resize(HEADER + rlaunch_core::wire::guardian_count::LAST, 0);
+    frame.resize(HEADER + rlaunch_protocol::wire::guardian_count::LAST, 0);
     frame
 }
 

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::{Body, Early};
-use rlaunch_core::bootstrap::{Hash, Hello, Secret};
-use rlaunch_core::id::{JobId, NodeId, ProcId, Std, StreamId};
-use rlaunch_core::time::Span;
-use rlaunch_core::wire::frame::{Flags, Header, Lane};
-use rlaunch_core::wire::guardian_count::LAST_STREAM;
-use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_base::id::{JobId, NodeId, ProcId, Std, StreamId};
+use rlaunch_base::time::Span;
+use rlaunch_plan::bootstrap::{Hash, Hello, Secret};
+use rlaunch_protocol::wire::frame::{Flags, Header, Lane};
+use rlaunch_protocol::wire::guardian_count::LAST_STREAM;
+use rlaunch_protocol::wire::to_node::ToNode;
 use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

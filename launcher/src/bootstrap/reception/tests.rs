@@ -1,11 +1,11 @@
 //! Agents and strangers at the port of a step.
 
 use super::*;
-use rlaunch_core::bootstrap::admission::{MOST, PATIENCE};
-use rlaunch_core::bootstrap::tcp_hello::SECOND_MESSAGE;
-use rlaunch_core::bootstrap::{EdgeKeys, Hello, Secret};
-use rlaunch_core::id::JobId;
+use rlaunch_base::id::JobId;
 use rlaunch_net::seal::AgentHandshake;
+use rlaunch_plan::bootstrap::admission::{MOST, PATIENCE};
+use rlaunch_plan::bootstrap::tcp_hello::SECOND_MESSAGE;
+use rlaunch_plan::bootstrap::{EdgeKeys, Hello, Secret};
 
 const SECRET: Secret = Secret([5; 32]);
 

@@ -1,9 +1,9 @@
 //! A policy as a TOML file: `[assign]`, and `[[assign.tree.layer]]` for each layer of a tree, root first.
 
-use rlaunch_core::error::Hint;
-use rlaunch_core::nearest::nearest;
-use rlaunch_core::os_bytes::Visible;
-use rlaunch_core::rank_assign::{Flags, Layer, Policy, Stage, Tree, parse};
+use rlaunch_base::error::Hint;
+use rlaunch_base::nearest::nearest;
+use rlaunch_base::os_bytes::Visible;
+use rlaunch_plan::rank_assign::{Flags, Layer, Policy, Stage, Tree, parse};
 use std::fmt::Display;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};

@@ -1,12 +1,12 @@
 //! Keys that ranks have in common, where no job gives them.
 
 use crate::cli::errors::CliError;
-use rlaunch_core::env;
-use rlaunch_core::error::Hint as _;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::os_strings::OsStrings;
-use rlaunch_core::place::{MOST_RANKS, Placement};
-use rlaunch_core::rank_assign::{Key, Keys, Numbers, Source, parse};
+use rlaunch_base::error::Hint as _;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::os_strings::OsStrings;
+use rlaunch_plan::place::{MOST_RANKS, Placement};
+use rlaunch_plan::rank_assign::{Key, Keys, Numbers, Source, parse};
+use rlaunch_protocol::env;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 

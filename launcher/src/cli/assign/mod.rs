@@ -14,13 +14,13 @@ use super::{Answer, Command, help};
 use crate::view::assign::RankFates;
 use keys::Named;
 pub(super) use keys::Placed;
-use rlaunch_core::error::Hint;
-use rlaunch_core::id::Rank;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::{self, AppRequest, By, MOST_RANKS, Placement, Request};
-use rlaunch_core::rank_assign::{Policy, parse};
-use rlaunch_core::restart::terms::POLICY;
-use rlaunch_core::rounds::PolicyReader;
+use rlaunch_base::error::Hint;
+use rlaunch_base::id::Rank;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::place::{self, AppRequest, By, MOST_RANKS, Placement, Request};
+use rlaunch_plan::rank_assign::{Policy, parse};
+use rlaunch_protocol::rounds::PolicyReader;
+use rlaunch_restart::terms::POLICY;
 use std::fmt::Display;
 use trial_rounds::Step;
 
@@ -120,7 +120,7 @@ impl Trial {
         let world = match self.place(site)? {
             Some(placement) => {
                 let name =
-                    |node: rlaunch_core::id::NodeId| placement.nodes.get(node.index()).map(|node| &node.host.name);
+                    |node: rlaunch_base::id::NodeId| placement.nodes.get(node.index()).map(|node| &node.host.name);
                 let hosts = placement.ranks.iter().filter_map(|placed| name(placed.node).cloned());
                 self.keys.hosts = hosts.collect();
                 u32::try_from(placement.ranks.len()).unwrap_or(MOST_RANKS)

@@ -3,7 +3,7 @@
 use super::super::site::{Known, NoNodeset};
 use super::*;
 use crate::view::assign::{json, text};
-use rlaunch_core::place::Here;
+use rlaunch_plan::place::Here;
 use std::io;
 
 const FILE: &str = "

@@ -3,9 +3,9 @@
 use super::keys::Named;
 use super::{CliError, Said, ranks, refuse};
 use crate::view::assign::{RankFates, Round};
-use rlaunch_core::id::Rank;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::rank_assign::{self, AssignError, Key, Policy, Source, World};
+use rlaunch_base::id::Rank;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::rank_assign::{self, AssignError, Key, Policy, Source, World};
 use std::borrow::Cow;
 
 /// The losses and joins that begin a round.

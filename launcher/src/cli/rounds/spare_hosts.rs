@@ -7,10 +7,10 @@
 //! own slice alone.
 
 use super::{CliError, ranks, wrong};
-use rlaunch_core::id::NodeId;
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::Placement;
-use rlaunch_core::rank_assign::{Flags, Key, Layer, Policy, Source, Stage, Tree};
+use rlaunch_base::id::NodeId;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::place::Placement;
+use rlaunch_plan::rank_assign::{Flags, Key, Layer, Policy, Source, Stage, Tree};
 use std::collections::BTreeMap;
 use std::fmt;
 

@@ -2,7 +2,7 @@
 
 use super::super::tests::{at_site, golden, refused, run_with};
 use super::*;
-use rlaunch_core::id::Rank;
+use rlaunch_base::id::Rank;
 
 fn rounds(line: &str, variables: &[(&str, &str)]) -> (u32, Rounds) {
     let run = run_with(line, variables);

@@ -3,8 +3,8 @@
 use super::{at_site_with, run_with};
 use crate::cli::{Run, Site};
 use crate::view::map;
-use rlaunch_core::bootstrap::{CarrierKind, Target};
-use rlaunch_core::place::Placement;
+use rlaunch_plan::bootstrap::{CarrierKind, Target};
+use rlaunch_plan::place::Placement;
 use rlaunch_sys::slots::Turn;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ fn placed(line: &str, variables: &[(&str, &str)]) -> Result<(Run, Placement), St
 /// `node0:4 node1:2, srun`: hosts with their ranks, and what reaches them.
 fn shown(line: &str, variables: &[(&str, &str)]) -> String {
     let (run, placement) = placed(line, variables).unwrap_or_else(|error| panic!("{line}: {error}"));
-    let host = |node: &rlaunch_core::place::Node| {
+    let host = |node: &rlaunch_plan::place::Node| {
         format!("{}{}:{}", node.host, if node.local { " (here)" } else { "" }, node.ranks)
     };
     let hosts: Vec<String> = placement.nodes.iter().map(host).collect();

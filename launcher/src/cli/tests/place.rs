@@ -2,9 +2,9 @@
 
 use super::{at_site, plan, run_with};
 use crate::cli::{Has, Silent};
-use rlaunch_core::bind::CpuList;
-use rlaunch_core::bootstrap::Target;
-use rlaunch_core::topology::Level;
+use rlaunch_plan::bind::CpuList;
+use rlaunch_plan::bootstrap::Target;
+use rlaunch_plan::topology::Level;
 
 /// The hosts of all ranks, in their order.
 fn hosts_of(line: &str, variables: &[(&str, &str)], gpus: impl Into<Option<u32>>) -> String {

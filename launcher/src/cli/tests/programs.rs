@@ -2,7 +2,7 @@
 
 use super::{at_site, refused, run};
 use crate::cli::Program;
-use rlaunch_core::place::Note;
+use rlaunch_plan::place::Note;
 
 #[test]
 fn number_after_the_program_is_worth_a_note() {

@@ -1,7 +1,7 @@
 //! Messages about other hosts.
 
 use super::{error, run, run_with};
-use rlaunch_core::travel::Resource;
+use rlaunch_protocol::travel::Resource;
 
 #[test]
 fn limits_travel_as_they_are_named() {

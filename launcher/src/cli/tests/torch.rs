@@ -3,11 +3,11 @@
 use super::super::site::{Known, NoNodeset, Runs, Site};
 use super::super::table::{self, Row};
 use super::{at_site, error, plan, run, run_with, sole, with};
-use rlaunch_core::env::{Export, Role as VarRole};
-use rlaunch_core::id::{JobId, LocalRank};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::place::Here;
-use rlaunch_core::spec::JobSpec;
+use rlaunch_base::id::{JobId, LocalRank};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::place::Here;
+use rlaunch_protocol::env::{Export, Role as VarRole};
+use rlaunch_protocol::spec::JobSpec;
 use std::ffi::OsString;
 use std::sync::Arc;
 
@@ -202,7 +202,8 @@ fn torchruns_variables_count_below_ours() {
     let said = |line: &str| sole(&run_with(line, &both)).python;
     assert!(said("-m a").module && !said("-m a").no_python && !said("--no-python a").module, "options say it");
     for row in table::rows() {
-        let read = |name: &str| rlaunch_core::env::lookup(name.as_bytes()).is_some_and(|var| var.role == VarRole::Read);
+        let read =
+            |name: &str| rlaunch_protocol::env::lookup(name.as_bytes()).is_some_and(|var| var.role == VarRole::Read);
         assert!(super::super::torch::variable(row).is_none_or(|name| read(&name)), "{:?}", Row::typed(row));
     }
 }

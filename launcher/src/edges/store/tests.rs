@@ -1,11 +1,11 @@
 //! The store when hosts are lost or slow: for clients that wait there, and for clients whose owner is there.
 
 use super::*;
-use rlaunch_core::id::{AppIndex, ClientId, Rank};
-use rlaunch_core::rank_set::RankSet;
-use rlaunch_core::store::transit::MOST;
-use rlaunch_core::store::{Ask, Seq, Ticket};
-use rlaunch_core::wire::frozen::client::{Code, Reply, Words};
+use rlaunch_base::id::{AppIndex, ClientId, Rank};
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_keyvalue::store::transit::MOST;
+use rlaunch_keyvalue::store::{Ask, Seq, Ticket};
+use rlaunch_protocol::wire::frozen::client::{Code, Reply, Words};
 
 const A: NodeId = NodeId::new(0);
 const B: NodeId = NodeId::new(1);

@@ -3,12 +3,12 @@
 use super::super::show;
 use super::{Named, Server};
 use crate::edges::now;
-use rlaunch_core::bootstrap::Target;
-use rlaunch_core::hostlist::{Entry, fold};
-use rlaunch_core::id::{JobId, NodeId};
-use rlaunch_core::os_bytes::OsBytes;
+use rlaunch_base::id::{JobId, NodeId};
+use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_core::pool::{PoolEvent, PoolHost};
-use rlaunch_core::wire::frozen::pool::{HostReport, HostWord, PoolReply, Refusal, Report, SliceReport, Slices};
+use rlaunch_plan::bootstrap::Target;
+use rlaunch_plan::hostlist::{Entry, fold};
+use rlaunch_protocol::wire::frozen::pool::{HostReport, HostWord, PoolReply, Refusal, Report, SliceReport, Slices};
 
 /// Longest list of names in a line.
 const LONGEST: usize = 120;

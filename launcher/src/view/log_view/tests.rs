@@ -4,33 +4,33 @@ mod features;
 
 use super::*;
 use crate::view::notices::no_message;
-use rlaunch_core::allocation::Scheduler;
-use rlaunch_core::bind::{BindingNews, Unbound};
-use rlaunch_core::bootstrap::{CarrierEnd, CarrierNews, FallBack, HostFailure, Refusal};
-use rlaunch_core::discover::{DiscoverFault, Ignored};
+use rlaunch_base::exit::Ending;
+use rlaunch_base::id::{AppIndex, JobId, LocalRank, Rank, Round, Std, WorldId};
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{Span, WallNs};
+use rlaunch_base::warnings::{Response, WarningNote, WarningSource};
 use rlaunch_core::events::{
     Answer, AppLine, Fewer, JobNews, JobStart, NoRestart, Obstacle, RanksState, RestartCause, SinkEnd, SliceNews,
     SlicesTaken, WorldLine,
 };
-use rlaunch_core::exit::Ending;
-use rlaunch_core::guard::DeviceNews;
-use rlaunch_core::guard::devices::{DeviceHolder, Kept, LockFound};
-use rlaunch_core::id::{AppIndex, JobId, LocalRank, Rank, Round, Std, WorldId};
-use rlaunch_core::master_store::{ForAgent, ForRank0, Holder};
-use rlaunch_core::rank_fault::{Fault, FaultKind};
-use rlaunch_core::rank_set::RankSet;
-use rlaunch_core::restart::remark::Remark;
-use rlaunch_core::restart::{EndReason, RoundNote, Step};
-use rlaunch_core::settings::{Contain, OnFailure, Tier};
-use rlaunch_core::signal::Signal;
-use rlaunch_core::status::Status;
-use rlaunch_core::time::{Span, WallNs};
-use rlaunch_core::topology::Level;
-use rlaunch_core::travel::{Lowered, Resource};
-use rlaunch_core::warnings::{Response, WarningNote, WarningSource};
-use rlaunch_core::wire::limit::{Limit, Met};
-use rlaunch_core::wire::node_news::{MpiNews, MpiWire, NodeNews, StoreNews};
-use rlaunch_core::wire::to_root::{Facts, Found, Hello, NodeRefusal, SpawnError, SpawnStep, Usage};
+use rlaunch_plan::allocation::Scheduler;
+use rlaunch_plan::bind::{BindingNews, Unbound};
+use rlaunch_plan::bootstrap::{CarrierEnd, CarrierNews, FallBack, HostFailure, Refusal};
+use rlaunch_plan::discover::{DiscoverFault, Ignored};
+use rlaunch_plan::topology::Level;
+use rlaunch_protocol::guard::DeviceNews;
+use rlaunch_protocol::guard::devices::{DeviceHolder, Kept, LockFound};
+use rlaunch_protocol::master_store::{ForAgent, ForRank0, Holder};
+use rlaunch_protocol::rank_fault::{Fault, FaultKind};
+use rlaunch_protocol::settings::{Contain, OnFailure, Tier};
+use rlaunch_protocol::travel::{Lowered, Resource};
+use rlaunch_protocol::wire::limit::{Limit, Met};
+use rlaunch_protocol::wire::node_news::{MpiNews, MpiWire, NodeNews, StoreNews};
+use rlaunch_protocol::wire::to_root::{Facts, Found, Hello, NodeRefusal, SpawnError, SpawnStep, Usage};
+use rlaunch_restart::remark::Remark;
+use rlaunch_restart::{EndReason, RoundNote, Step};
 use std::collections::BTreeSet;
 
 const RANK: Rank = Rank::new(2);

@@ -7,22 +7,22 @@ use crate::view::log_view::LogView;
 use crate::view::notices::By;
 use crate::view::path_search::Around;
 use hosts::on_hosts;
-use rlaunch_core::allocation::Scheduler;
-use rlaunch_core::bootstrap::{CarrierEnd, HostFailure};
+use rlaunch_base::id::{JobId, LocalRank, NodeId, Round, Std};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::WallNs;
 use rlaunch_core::events::{
     Answer, AppLine, CloseReason, JobNews, JobStart, RanksState, Record, RestartCause, Tried, What,
 };
-use rlaunch_core::id::{JobId, LocalRank, NodeId, Round, Std};
-use rlaunch_core::master_store::{ForRank0, Holder};
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::rank_fault::{Fault, FaultKind, Leave};
-use rlaunch_core::rank_set::RankSet;
 use rlaunch_core::report::fold;
-use rlaunch_core::restart::{EndReason, RoundNote, RoundsEnd, SetLimit};
-use rlaunch_core::settings::{Contain, OnFailure};
-use rlaunch_core::signal::Signal;
-use rlaunch_core::time::WallNs;
-use rlaunch_core::wire::to_root::{Found, HostUse, Leftover, NodeRefusal, SpawnError, SpawnStep, Usage};
+use rlaunch_plan::allocation::Scheduler;
+use rlaunch_plan::bootstrap::{CarrierEnd, HostFailure};
+use rlaunch_protocol::master_store::{ForRank0, Holder};
+use rlaunch_protocol::rank_fault::{Fault, FaultKind, Leave};
+use rlaunch_protocol::settings::{Contain, OnFailure};
+use rlaunch_protocol::wire::to_root::{Found, HostUse, Leftover, NodeRefusal, SpawnError, SpawnStep, Usage};
+use rlaunch_restart::{EndReason, RoundNote, RoundsEnd, SetLimit};
 
 struct Log(Vec<Record>);
 
@@ -333,7 +333,7 @@ fn loses_hosts(name: &str, lost: Lost, nodes: &[u32], others: Lost) {
 #[test]
 fn hosts_that_were_lost_together_are_named_together() {
     let starved = Lost::Starved(Span::from_millis(9_030));
-    let cut = Lost::Agent(CloseReason::Carrier(rlaunch_core::bootstrap::CarrierKind::Ssh, CarrierEnd::Code(255)));
+    let cut = Lost::Agent(CloseReason::Carrier(rlaunch_plan::bootstrap::CarrierKind::Ssh, CarrierEnd::Code(255)));
     loses_hosts("host_unheard", Lost::Unheard, &[2], cut);
     loses_hosts("hosts_unheard", Lost::Unheard, &[1, 2, 3], Lost::Unheard);
     loses_hosts("hosts_unheard_and_cut_off", Lost::Unheard, &[1, 2, 3], cut);
@@ -430,7 +430,7 @@ fn a_program_that_other_hosts_cannot_start() {
         (13, "/opt/train", Found::Nothing),
     ] {
         let error = SpawnError { step: SpawnStep::Exec, errno, path: OsBytes::from(path), found };
-        let said = refusal(NodeRefusal::Program { app: rlaunch_core::id::AppIndex::new(0), error });
+        let said = refusal(NodeRefusal::Program { app: rlaunch_base::id::AppIndex::new(0), error });
         text.push_str(&said.replace("  try     --min-hosts 3, to continue without it\n", ""));
     }
     check("programs_elsewhere", &text);

@@ -2,7 +2,7 @@
 
 use super::super::phrases::short_lines;
 use super::words;
-use rlaunch_core::os_bytes::Visible;
+use rlaunch_base::os_bytes::Visible;
 use rlaunch_core::timeline::Timeline;
 
 /// A line for each thing that happened to the job, with its time.

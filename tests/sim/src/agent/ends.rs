@@ -3,10 +3,10 @@
 use super::Arrival;
 use crate::plan::MS;
 use crate::world::{Ev, World};
-use rlaunch_core::machine::Machine as _;
+use rlaunch_base::machine::Machine as _;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::Span;
 use rlaunch_core::node::{NodeEvent, SignalledPart};
-use rlaunch_core::signal::Signal;
-use rlaunch_core::time::Span;
 
 impl World {
     /// The node's own records agree.

@@ -2,9 +2,9 @@
 
 use crate::host::Host;
 use crate::world::World;
+use rlaunch_base::signal::Signal;
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_protocol::wire::to_node::ToNode;
 
 impl Host {
     /// The scheduler sends its last signal, or has sent it.

@@ -4,15 +4,15 @@ use super::World;
 use super::client::{Client, Place};
 use super::host::id;
 use super::plan::Fault;
+use rlaunch_base::exit::Ending;
+use rlaunch_base::id::{LocalRank, ProcId, Rank, Round};
+use rlaunch_base::status::Status;
 use rlaunch_core::events::{Cause, What};
-use rlaunch_core::exit::Ending;
-use rlaunch_core::id::{LocalRank, ProcId, Rank, Round};
-use rlaunch_core::rank_fault::FaultKind;
-use rlaunch_core::restart::{RoundNote, RoundsEnd};
-use rlaunch_core::status::Status;
-use rlaunch_core::wire::frozen::client::client_round::Begin;
-use rlaunch_core::wire::round::RoundUp;
-use rlaunch_core::wire::to_root::ToRoot;
+use rlaunch_protocol::rank_fault::FaultKind;
+use rlaunch_protocol::wire::frozen::client::client_round::Begin;
+use rlaunch_protocol::wire::round::RoundUp;
+use rlaunch_protocol::wire::to_root::ToRoot;
+use rlaunch_restart::{RoundNote, RoundsEnd};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The knowledge about a round.

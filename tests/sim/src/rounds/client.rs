@@ -1,13 +1,13 @@
 //! Simulated processes that restart a function within themselves, and what they do to each other's plans.
 
 use super::{Ev, World};
-use rlaunch_core::id::{LocalRank, ProcId, Rank, Round, SessionId};
+use rlaunch_base::id::{LocalRank, ProcId, Rank, Round, SessionId};
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::rank_fault::Leave;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::status::Status;
-use rlaunch_core::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
-use rlaunch_core::wire::to_root::Usage;
+use rlaunch_protocol::rank_fault::Leave;
+use rlaunch_protocol::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
+use rlaunch_protocol::wire::to_root::Usage;
 
 /// The next step of a process.
 #[derive(Clone, Copy, Debug)]

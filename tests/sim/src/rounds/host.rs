@@ -2,24 +2,24 @@
 
 use super::client::{Client, Place};
 use super::{Ev, World};
-use rlaunch_core::capped::Capped;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::{NodeId, ProcId, SessionId, Std};
+use rlaunch_base::machine::Machine as _;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::Mono;
 use rlaunch_core::events::CloseReason;
-use rlaunch_core::id::{NodeId, ProcId, SessionId, Std};
 use rlaunch_core::job::{GuardianEnd, JobEvent};
-use rlaunch_core::machine::Machine as _;
 use rlaunch_core::node::{
     DeviceAction, ExamineAction, ExecSpec, LeaseAction, Node, NodeAction, NodeEvent, ProbeAction, Sandbox,
     SessionAction, StoreAction, TcpStoreAction, TcpStorePlan,
 };
-use rlaunch_core::os_bytes::OsBytes;
-use rlaunch_core::settings::Tier;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::status::Status;
-use rlaunch_core::time::Mono;
-use rlaunch_core::wire::codec;
-use rlaunch_core::wire::frozen::client::client_round::Heard;
-use rlaunch_core::wire::to_node::{Delta, PortPlan, Start};
-use rlaunch_core::wire::to_root::{Facts, Found, Hello, Reached, SpawnError, SpawnStep, ToRoot};
+use rlaunch_protocol::settings::Tier;
+use rlaunch_protocol::wire::codec;
+use rlaunch_protocol::wire::frozen::client::client_round::Heard;
+use rlaunch_protocol::wire::to_node::{Delta, PortPlan, Start};
+use rlaunch_protocol::wire::to_root::{Facts, Found, Hello, Reached, SpawnError, SpawnStep, ToRoot};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// A host.

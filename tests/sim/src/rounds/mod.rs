@@ -17,19 +17,19 @@ use check::Truth;
 use client::{Act, Client};
 use host::{Host, id};
 use plan::{Fault, Plan};
-use rlaunch_core::bootstrap::HostFailure;
+use rlaunch_base::exit::Ending;
+use rlaunch_base::id::ProcId;
+use rlaunch_base::machine::Machine as _;
+use rlaunch_base::time::{Mono, WallNs};
+use rlaunch_base::warnings::WarningSource;
 use rlaunch_core::events::CloseReason;
-use rlaunch_core::exit::Ending;
-use rlaunch_core::id::ProcId;
 use rlaunch_core::job::{Job, JobAction, JobEvent, Setting};
-use rlaunch_core::machine::Machine as _;
 use rlaunch_core::node::NodeEvent;
-use rlaunch_core::place::Placement;
-use rlaunch_core::time::{Mono, WallNs};
-use rlaunch_core::warnings::WarningSource;
-use rlaunch_core::wire::codec;
-use rlaunch_core::wire::frozen::client::client_round::Heard;
-use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_plan::bootstrap::HostFailure;
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::wire::codec;
+use rlaunch_protocol::wire::frozen::client::client_round::Heard;
+use rlaunch_protocol::wire::to_node::ToNode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use twins::Twins;
@@ -87,7 +87,7 @@ pub(crate) fn attempt(seed: u64, logged: bool) -> Option<(String, Vec<String>)> 
 impl World {
     fn new(rng: Rng, plan: Plan, logged: bool) -> Self {
         let setting = Setting { version: "0".into(), host: "sim".into(), ..Setting::default() };
-        let host = |node: &rlaunch_core::place::Node| Host { local: node.local, begun: node.local, ..Host::default() };
+        let host = |node: &rlaunch_plan::place::Node| Host { local: node.local, begun: node.local, ..Host::default() };
         let hosts = plan.spec.placement.nodes.iter().map(host).collect();
         Self {
             now: 0,

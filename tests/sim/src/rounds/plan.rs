@@ -2,16 +2,16 @@
 
 use crate::plan::{MS, program};
 use crate::rng::Rng;
-use rlaunch_core::hostlist::Host;
-use rlaunch_core::id::{AppIndex, JobId, LocalRank, NodeId};
-use rlaunch_core::place::{Node, Placement, Processes, RankPlacement, Worlds};
-use rlaunch_core::rank_assign::parse;
-use rlaunch_core::restarts::Restarts;
-use rlaunch_core::rounds::{Limits, Rounds};
-use rlaunch_core::settings::StdinPlan;
-use rlaunch_core::signal::Signal;
-use rlaunch_core::spec::{AppSpec, JobSpec};
-use rlaunch_core::time::Span;
+use rlaunch_base::id::{AppIndex, JobId, LocalRank, NodeId};
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::Span;
+use rlaunch_plan::hostlist::Host;
+use rlaunch_plan::place::{Node, Placement, Processes, RankPlacement, Worlds};
+use rlaunch_plan::rank_assign::parse;
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::rounds::{Limits, Rounds};
+use rlaunch_protocol::settings::StdinPlan;
+use rlaunch_protocol::spec::{AppSpec, JobSpec};
 
 /// Told apart from the streams of other jobs.
 const STREAM: u64 = 0x726f_756e_6400_0000;

@@ -9,11 +9,11 @@ use super::World;
 use super::client::{Act, Client, Place};
 use super::plan::{Moment, Plan};
 use crate::plan::MS;
-use rlaunch_core::id::{ProcId, Rank, Round};
-use rlaunch_core::signal::Signal;
-use rlaunch_core::status::Status;
-use rlaunch_core::wire::round::RoundDown;
-use rlaunch_core::wire::to_node::ToNode;
+use rlaunch_base::id::{ProcId, Rank, Round};
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_protocol::wire::round::RoundDown;
+use rlaunch_protocol::wire::to_node::ToNode;
 use std::collections::BTreeMap;
 
 /// The fallback: less than `--respawn-timeout`.

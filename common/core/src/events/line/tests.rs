@@ -3,36 +3,36 @@
 mod fields;
 
 use super::*;
-use crate::allocation::Scheduler;
-use crate::bind::{BindError, BindingNews, Unbound};
-use crate::bootstrap::{CarrierEnd, CarrierKind, CarrierNews, FallBack, HostFailure, Refusal};
-use crate::capped::Capped;
-use crate::discover::{DiscoverFault, Ignored};
 use crate::events::{
     Answer, AppLine, Cause, CloseReason, JobNews, JobStart, Lost, NoRestart, Obstacle, RanksState, RestartCause,
     SinkEnd, SliceNews, SlicesTaken, Tried,
 };
-use crate::guard::DeviceNews;
-use crate::guard::devices::{DeviceHolder, Kept, LockFound, OddFile};
-use crate::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round, Std};
-use crate::master_store::{ForAgent, ForRank0, Holder};
-use crate::os_bytes::OsBytes;
-use crate::rank_fault::{Fault, FaultKind, Leave};
-use crate::restart::remark::Remark;
-use crate::restart::{EndReason, RoundNote, RoundsEnd, Step};
-use crate::settings::{Contain, OnFailure};
-use crate::status::Status;
-use crate::time::{Span, WallNs};
-use crate::topology::Level;
-use crate::tpu::SliceError;
-use crate::travel::{Lowered, Resource};
-use crate::warnings::{Response, WarningNote, WarningSource};
-use crate::wire::limit::{Limit, Met};
-use crate::wire::node_news::{MpiNews, MpiWire, NodeNews, StoreNews};
-use crate::wire::to_root::{Facts, Found, HostUse, Leftover, NodeRefusal, SpawnError, SpawnStep, Usage};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::{AppIndex, JobId, LocalRank, NodeId, Rank, Round, Std};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{Span, WallNs};
+use rlaunch_base::warnings::{Response, WarningNote, WarningSource};
+use rlaunch_plan::allocation::Scheduler;
+use rlaunch_plan::bind::{BindError, BindingNews, Unbound};
+use rlaunch_plan::bootstrap::{CarrierEnd, CarrierKind, CarrierNews, FallBack, HostFailure, Refusal};
+use rlaunch_plan::discover::{DiscoverFault, Ignored};
+use rlaunch_plan::topology::Level;
+use rlaunch_plan::tpu::SliceError;
+use rlaunch_protocol::guard::DeviceNews;
+use rlaunch_protocol::guard::devices::{DeviceHolder, Kept, LockFound, OddFile};
+use rlaunch_protocol::master_store::{ForAgent, ForRank0, Holder};
+use rlaunch_protocol::rank_fault::{Fault, FaultKind, Leave};
+use rlaunch_protocol::settings::{Contain, OnFailure};
+use rlaunch_protocol::travel::{Lowered, Resource};
+use rlaunch_protocol::wire::limit::{Limit, Met};
+use rlaunch_protocol::wire::node_news::{MpiNews, MpiWire, NodeNews, StoreNews};
+use rlaunch_protocol::wire::to_root::{Facts, Found, HostUse, Leftover, NodeRefusal, SpawnError, SpawnStep, Usage};
+use rlaunch_restart::remark::Remark;
+use rlaunch_restart::{EndReason, RoundNote, RoundsEnd, Step};
 
 const NODE: NodeId = NodeId::new(0);
 const RANK: Rank = Rank::new(2);
@@ -78,7 +78,7 @@ fn starts() -> Vec<What> {
         contain: Contain::Strict,
         on_failure: OnFailure::Continue,
         timeout: Some(Span::from_secs(60)),
-        restarts: crate::restarts::Restarts { most: 3, ..Default::default() },
+        restarts: rlaunch_protocol::restarts::Restarts { most: 3, ..Default::default() },
         min_hosts: Some(2),
         master_store: Holder::Agent(ForAgent::Python),
         apps: vec![],

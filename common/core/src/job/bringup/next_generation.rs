@@ -4,15 +4,15 @@ use super::super::notice::Notice;
 use super::super::orders;
 use super::super::{Cx, JobAction};
 use super::Bringup;
-use crate::id::{NodeId, ProcId, Rank};
-use crate::os_bytes::OsBytes;
-use crate::place::Placement;
-use crate::signal::Signal;
-use crate::time::Span;
-use crate::wire::to_node::{PortPlan, ToNode};
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use rlaunch_base::id::{NodeId, ProcId, Rank};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::Span;
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::wire::to_node::{PortPlan, ToNode};
 
 impl Bringup {
     /// Has all hosts of the job end their ranks, and be ready for others. Returns these hosts. `shrinks`: more of them may be lost

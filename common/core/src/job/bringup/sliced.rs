@@ -4,12 +4,12 @@ use super::super::orders::LOOPBACK;
 use super::super::roster::State;
 use super::super::{Cx, JobAction};
 use super::Bringup;
-use crate::hostlist::{Chips, Host};
-use crate::id::NodeId;
-use crate::place::Placement;
-use crate::wire::to_node::Rendezvous;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
+use rlaunch_base::id::NodeId;
+use rlaunch_plan::hostlist::{Chips, Host};
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::wire::to_node::Rendezvous;
 
 /// The knowledge about hosts that come and go.
 #[derive(Debug, Default)]

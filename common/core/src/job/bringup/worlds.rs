@@ -2,12 +2,12 @@
 
 use super::super::{Cx, JobAction, master_addr, orders};
 use super::Bringup;
-use crate::id::{AppIndex, NodeId, ProcId, WorldId};
-use crate::os_bytes::OsBytes;
-use crate::spec::AppBase;
-use crate::wire::to_node::{Rendezvous, WORLD_NAMESPACE, WorldStart};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use rlaunch_base::id::{AppIndex, NodeId, ProcId, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_protocol::spec::AppBase;
+use rlaunch_protocol::wire::to_node::{Rendezvous, WORLD_NAMESPACE, WorldStart};
 
 impl Bringup {
     /// The only node waits for the order that the job is over: more may follow.

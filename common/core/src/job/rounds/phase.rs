@@ -1,8 +1,8 @@
 //! The phase of the rounds of one generation: whether there is a machine, and whether it still decides.
 
-use crate::machine::Machine as _;
-use crate::restart::{Restart, RestartAction, RestartEvent};
 use alloc::boxed::Box;
+use rlaunch_base::machine::Machine as _;
+use rlaunch_restart::{Restart, RestartAction, RestartEvent};
 
 /// The phase of the rounds of a generation.
 #[derive(Debug)]

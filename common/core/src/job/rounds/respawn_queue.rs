@@ -7,22 +7,22 @@
 //! had. It stays there, in later generations too.
 
 use super::Rounds;
-use crate::capped::Capped;
-use crate::id::{NodeId, ProcId, Rank};
 use crate::job::facts::JobFacts;
 use crate::job::proc_table::{End, Procs};
 use crate::job::{Cx, JobAction};
-use crate::os_bytes::OsBytes;
-use crate::place::Placement;
-use crate::rank_set::RankSet;
-use crate::restart::remark::Remark;
-use crate::restart::{RestartEvent, RoundNote};
-use crate::status::Status;
-use crate::wire::round::RoundDown;
-use crate::wire::to_node::ToNode;
-use crate::wire::to_root::Started;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::{NodeId, ProcId, Rank};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::status::Status;
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::wire::round::RoundDown;
+use rlaunch_protocol::wire::to_node::ToNode;
+use rlaunch_protocol::wire::to_root::Started;
+use rlaunch_restart::remark::Remark;
+use rlaunch_restart::{RestartEvent, RoundNote};
 
 /// The status of a process that could not be started; the failed start was reported.
 const NOT_STARTED: Status = Status::Lost;
@@ -222,9 +222,9 @@ fn rooms_by_slice(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hostlist::{Chips, Host};
-    use crate::id::{AppIndex, LocalRank};
-    use crate::place::{Node, Processes, RankPlacement, Worlds};
+    use rlaunch_base::id::{AppIndex, LocalRank};
+    use rlaunch_plan::hostlist::{Chips, Host};
+    use rlaunch_plan::place::{Node, Processes, RankPlacement, Worlds};
 
     /// Four hosts with two slots and a rank each: two slices, or none.
     fn placed(is_sliced: bool) -> Placement {

@@ -5,12 +5,12 @@
 
 use super::Rounds;
 use crate::events::What;
-use crate::id::Rank;
 use crate::job::Cx;
 use crate::job::notice::RankExit;
-use crate::restart::RoundNote;
-use crate::restart::remark::{Remark, Unused};
-use crate::time::{Mono, Span};
+use rlaunch_base::id::Rank;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_restart::RoundNote;
+use rlaunch_restart::remark::{Remark, Unused};
 
 /// A program that has not registered by then hardly will: importing takes seconds, from a busy file system perhaps tens of them.
 const LONG: Span = Span::from_secs(60);

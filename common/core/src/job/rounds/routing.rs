@@ -1,18 +1,18 @@
 //! Events of the job's other sub-machines that concern rounds.
 
 use super::{Phase, Rounds, failing, host_of};
-use crate::id::{NodeId, ProcId, Rank};
 use crate::job::Cx;
 use crate::job::bringup::Bringup;
 use crate::job::notice::RankExit;
 use crate::job::proc_table::Procs;
-use crate::rank_fault::FaultKind;
-use crate::rank_set::RankSet;
-use crate::restart::remark::Remark;
-use crate::restart::{RestartEvent, RoundNote};
-use crate::time::Mono;
-use crate::wire::round::{Enrolled, RoundUp};
 use alloc::vec::Vec;
+use rlaunch_base::id::{NodeId, ProcId, Rank};
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::time::Mono;
+use rlaunch_protocol::rank_fault::FaultKind;
+use rlaunch_protocol::wire::round::{Enrolled, RoundUp};
+use rlaunch_restart::remark::Remark;
+use rlaunch_restart::{RestartEvent, RoundNote};
 
 /// Effect of a message about rounds on the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

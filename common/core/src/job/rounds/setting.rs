@@ -1,21 +1,21 @@
 //! The facts about the job that the restart machine gets when the first processes register.
 
 use super::{Phase, Rounds};
-use crate::env::value;
-use crate::id::NodeId;
 use crate::job::bringup::Bringup;
 use crate::job::facts::JobFacts;
-use crate::machine::Machine as _;
-use crate::os_bytes::OsBytes;
-use crate::place::{Placement, RankPlacement};
-use crate::rank_assign::Source;
-use crate::restart::{Restart, Setup, Site, asked};
-use crate::time::Mono;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::machine::Machine as _;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Mono;
+use rlaunch_plan::place::{Placement, RankPlacement};
+use rlaunch_plan::rank_assign::Source;
+use rlaunch_protocol::env::value;
+use rlaunch_restart::{Restart, Setup, Site, asked};
 
 /// The rendezvous of the ranks of this generation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

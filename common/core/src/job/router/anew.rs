@@ -4,10 +4,10 @@ use super::super::JobAction;
 use super::super::orders::is_together;
 use super::{Parts, Step};
 use crate::events::Tried;
-use crate::id::{NodeId, ProcId, Rank};
-use crate::wire::to_root::{SpawnError, SpawnStep, Started};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use rlaunch_base::id::{NodeId, ProcId, Rank};
+use rlaunch_protocol::wire::to_root::{SpawnError, SpawnStep, Started};
 
 impl Parts {
     /// Ranks run.

@@ -2,9 +2,9 @@
 
 use super::super::notice::Notice;
 use super::super::{Parts, Step};
-use crate::bootstrap::{CarrierEvent, CarrierKind, CarrierNews, HostFailure};
 use crate::events::{CloseReason, JobNews, Obstacle, What};
-use crate::id::NodeId;
+use rlaunch_base::id::NodeId;
+use rlaunch_plan::bootstrap::{CarrierEvent, CarrierKind, CarrierNews, HostFailure};
 
 impl Parts {
     pub(super) fn carrier_event(&mut self, step: &mut Step<'_>, event: CarrierEvent) {

@@ -3,13 +3,13 @@
 //! A job has slots in reserve, whose hosts are unknown at its start. A host becomes known with its name, and is reached then.
 
 use super::super::{JobAction, Parts, Step};
-use crate::discover::{Change, FoundSlice, Ignored, Known, compare};
 use crate::events::{JobNews, SliceNews, What};
-use crate::hostlist::Entry;
-use crate::id::NodeId;
-use crate::place::Placement;
-use crate::warnings::WarningSource;
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::warnings::WarningSource;
+use rlaunch_plan::discover::{Change, FoundSlice, Ignored, Known, compare};
+use rlaunch_plan::hostlist::Entry;
+use rlaunch_plan::place::Placement;
 
 impl Parts {
     /// The job starts without the hosts that it does not know yet.

@@ -11,8 +11,8 @@ use super::super::rounds::Escalation;
 use super::super::{JobAction, shrink_rule};
 use super::{Parts, Step};
 use crate::events::{JobNews, Lost, Obstacle, RanksState, What};
-use crate::id::{NodeId, Rank};
 use alloc::vec::Vec;
+use rlaunch_base::id::{NodeId, Rank};
 
 impl Parts {
     /// A part of ours was lost on a host.

@@ -6,10 +6,10 @@ use super::super::recovery::Recovery;
 use super::super::shrink_rule::Means;
 use super::{Parts, Step};
 use crate::events::{Cause, Fewer, RanksState};
-use crate::id::Rank;
-use crate::time::Span;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use rlaunch_base::id::Rank;
+use rlaunch_base::time::Span;
 
 impl Parts {
     /// Facts that decide what another generation may be.

@@ -5,20 +5,20 @@ use super::super::facts::JobFacts;
 use super::super::spawn_refusal::{OrderRefusal, done};
 use super::super::worlds::NewWorld;
 use super::{Parts, Step};
-use crate::env::is_name;
 use crate::events::{What, WorldLine};
-use crate::id::{AppIndex, NodeId, ProcId, Rank, WorldId};
-use crate::os_bytes::OsBytes;
-use crate::place::{MOST_RANKS, NewRanks, Placement, World};
-use crate::time::Span;
-use crate::wire::frozen::client::order::{Order, Program, Request};
-use crate::wire::order::RankOrder;
-use crate::wire::to_node::ToNode;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
+use rlaunch_base::id::{AppIndex, NodeId, ProcId, Rank, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Span;
+use rlaunch_plan::place::{MOST_RANKS, NewRanks, Placement, World};
+use rlaunch_protocol::env::is_name;
+use rlaunch_protocol::wire::frozen::client::order::{Order, Program, Request};
+use rlaunch_protocol::wire::order::RankOrder;
+use rlaunch_protocol::wire::to_node::ToNode;
 
 impl Parts {
     /// A rank has ordered something.
@@ -125,7 +125,7 @@ impl Parts {
         let mut placed = before.clone();
         let argv = request.programs.first().map(|program| program.argv.iter().collect()).unwrap_or_default();
         let ranks = request.programs.iter().fold(0_u32, |sum, program| sum.saturating_add(program.ranks));
-        let agent_store = ranks > 1 && crate::master_store::is_python(&argv);
+        let agent_store = ranks > 1 && rlaunch_protocol::master_store::is_python(&argv);
         let world = World { group: group.clone(), tied: request.tied, agent_store };
         let apps = (first_app..).map(AppIndex::new).take(request.programs.len());
         let world = placed.worlds.spawn(world, apps.clone());

@@ -9,13 +9,13 @@ use super::super::notice::Notice;
 use super::super::slices::SliceTable;
 use super::super::{Parts, Step};
 use crate::events::{Cause, JobNews, Lost, Obstacle, SliceNews, What};
-use crate::id::NodeId;
 use crate::job::hosts::Loss;
-use crate::place::Placement;
-use crate::slices::{Choice, Grow, SlotId};
-use crate::time::Span;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::time::Span;
+use rlaunch_plan::place::Placement;
+use rlaunch_plan::slices::{Choice, Grow, SlotId};
 
 /// From look to look at a lost host that the ranks of this generation still name.
 const LATER: Span = Span::from_secs(1);

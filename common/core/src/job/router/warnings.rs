@@ -9,10 +9,10 @@ use super::super::hosts::Loss;
 use super::super::notice::RankExit;
 use super::super::{Parts, Step, shrink_rule};
 use crate::events::{Cause, JobNews, Lost, NoRestart, Obstacle, What};
-use crate::id::NodeId;
-use crate::tpu::SliceError;
-use crate::warnings::{Response, WarningSource};
 use alloc::vec::Vec;
+use rlaunch_base::id::NodeId;
+use rlaunch_base::warnings::{Response, WarningSource};
+use rlaunch_plan::tpu::SliceError;
 
 impl Parts {
     /// A host is about to be taken away.

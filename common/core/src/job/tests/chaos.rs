@@ -1,9 +1,9 @@
 //! Anything at any time: random events in random order, so that no transition is missing and none contradicts another.
 
 use super::*;
-use crate::capped::Capped;
-use crate::settings::Tier;
-use crate::wire::to_root::{Hello, Started};
+use rlaunch_base::capped::Capped;
+use rlaunch_protocol::settings::Tier;
+use rlaunch_protocol::wire::to_root::{Hello, Started};
 
 /// xorshift64*: enough to shuffle events, and the same on every machine.
 struct Dice(u64);

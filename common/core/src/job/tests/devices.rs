@@ -3,8 +3,8 @@
 use super::generations::{DELAY, asked_for, cleared, may};
 use super::hosts::{OTHER, exits, hello, ranks, told, two};
 use super::*;
-use crate::guard::devices::{DeviceKind, DevicePlan, DeviceStep};
-use crate::spec::JobSpec;
+use rlaunch_protocol::guard::devices::{DeviceKind, DevicePlan, DeviceStep};
+use rlaunch_protocol::spec::JobSpec;
 
 const LOOK: ToNode = ToNode::Devices(DeviceStep::Look);
 const FREE: ToNode = ToNode::Devices(DeviceStep::Free);
@@ -29,7 +29,7 @@ fn waiting(spec: &JobSpec) -> Script {
 
 fn in_use() -> ToRoot {
     ToRoot::Refused(NodeRefusal::Devices {
-        holders: crate::capped::Capped::default(),
+        holders: rlaunch_base::capped::Capped::default(),
         more: 0,
         hidden: "/dev/vfio/0".into(),
     })
@@ -52,7 +52,7 @@ fn holders_are_ended_once_all_hosts_could_start() {
 #[test]
 fn no_holder_is_ended_if_another_host_refuses() {
     let missing = SpawnError { step: SpawnStep::Exec, errno: 2, path: "prog".into(), found: Found::Nothing };
-    let missing = ToRoot::Refused(NodeRefusal::Program { app: crate::id::AppIndex::new(0), error: missing });
+    let missing = ToRoot::Refused(NodeRefusal::Program { app: rlaunch_base::id::AppIndex::new(0), error: missing });
     for refusal in [missing, in_use()] {
         let mut s = waiting(&prepared(two(false)));
         s.hears_of(OTHER, &refusal);

@@ -1,7 +1,7 @@
 //! The ways in which a job ends.
 
 use super::*;
-use crate::errno::EIO;
+use rlaunch_base::errno::EIO;
 
 fn end(sig: Signal) -> ToNode {
     ToNode::End { sig, grace: Span::from_secs(5) }

@@ -4,11 +4,11 @@ use super::fewer::{left_out, three};
 use super::hosts::told;
 use super::shrink_rule::{cleared, ends, forget, least, node, restart_orders, run, started};
 use super::*;
-use crate::rank_assign::parse;
-use crate::restarts::Restarts;
-use crate::rounds::{Limits, Rounds};
-use crate::spec::JobSpec;
-use crate::wire::to_node::PortPlan;
+use rlaunch_plan::rank_assign::parse;
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::rounds::{Limits, Rounds};
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::to_node::PortPlan;
 
 /// Two ranks on each of three hosts.
 fn asked(most: u32, limits: Limits, policy: Option<&str>) -> JobSpec {

@@ -2,17 +2,17 @@
 
 use super::hosts::{done, hello, met, ranks, starts, told};
 use super::*;
-use crate::bootstrap::{CarrierEnd, CarrierKind, HostFailure};
-use crate::capped::Capped;
-use crate::hostlist::Host;
-use crate::id::{AppIndex, LocalRank};
-use crate::place::{Node, Placement, Processes, RankPlacement, Worlds};
-use crate::settings::StdinPlan;
-use crate::spec::JobSpec;
-use crate::time::HostTime;
-use crate::wire::beat::Beat;
-use crate::wire::to_node::PortPlan;
-use crate::wire::to_root::{Exited, Hello, Reached, Started, Usage};
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::{AppIndex, LocalRank};
+use rlaunch_base::time::HostTime;
+use rlaunch_plan::bootstrap::{CarrierEnd, CarrierKind, HostFailure};
+use rlaunch_plan::hostlist::Host;
+use rlaunch_plan::place::{Node, Placement, Processes, RankPlacement, Worlds};
+use rlaunch_protocol::settings::StdinPlan;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_protocol::wire::to_node::PortPlan;
+use rlaunch_protocol::wire::to_root::{Exited, Hello, Reached, Started, Usage};
 
 /// Three hosts with two ranks each; at least so many have to be ready.
 pub(super) fn three(least: u32) -> JobSpec {

@@ -2,12 +2,12 @@
 
 use super::hosts::{OTHER, done, exits, hello, running, told, two};
 use super::*;
-use crate::backoff::ALIKE;
-use crate::capped::Capped;
-use crate::restarts::Restarts;
-use crate::spec::JobSpec;
-use crate::wire::to_node::{PortPlan, Rendezvous};
-use crate::wire::to_root::{Exited, Started, Usage};
+use rlaunch_base::backoff::ALIKE;
+use rlaunch_base::capped::Capped;
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::to_node::{PortPlan, Rendezvous};
+use rlaunch_protocol::wire::to_root::{Exited, Started, Usage};
 
 pub(super) const DELAY: u64 = 1000;
 

@@ -1,22 +1,22 @@
 //! A scripted node on a clock that only the test moves.
 
 use super::*;
-use crate::capped::Capped;
-use crate::ended::key;
-use crate::hostlist::Host;
-use crate::id::JobId;
-use crate::os_strings::OsStrings;
-use crate::place::Placement;
 use crate::report::Report;
-use crate::restart::RoundsEnd;
-use crate::settings::Tier;
-use crate::spec::{AppBase, AppSpec, JobSpec, Role};
-use crate::wire::beat::Beat;
-use crate::wire::codec;
-use crate::wire::node_news::{NodeNews, StoreNews};
-use crate::wire::to_root::{Exited, Hello, Started, Usage};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString as _};
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::JobId;
+use rlaunch_base::os_strings::OsStrings;
+use rlaunch_plan::hostlist::Host;
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::ended::key;
+use rlaunch_protocol::settings::Tier;
+use rlaunch_protocol::spec::{AppBase, AppSpec, JobSpec, Role};
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_protocol::wire::codec;
+use rlaunch_protocol::wire::node_news::{NodeNews, StoreNews};
+use rlaunch_protocol::wire::to_root::{Exited, Hello, Started, Usage};
+use rlaunch_restart::RoundsEnd;
 
 /// The only node of most jobs here.
 pub(super) const NODE: NodeId = NodeId::new(0);

@@ -4,11 +4,11 @@ use super::fewer::{left_out, three};
 use super::hosts::{done, told};
 use super::shrink_rule::{beats, cleared, ends, forget, least, node, restart_orders, run};
 use super::*;
-use crate::restarts::Restarts;
-use crate::rounds::Rounds;
-use crate::spec::JobSpec;
-use crate::warnings::{OnWarning, Response, WarningPlan, WarningSource};
-use crate::wire::to_node::PortPlan;
+use rlaunch_base::warnings::{OnWarning, Response, WarningPlan, WarningSource};
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::rounds::Rounds;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::to_node::PortPlan;
 
 const SOURCE: WarningSource = WarningSource::Preempted;
 const GRACE: Span = Span::from_secs(25);

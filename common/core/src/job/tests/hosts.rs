@@ -1,18 +1,18 @@
 //! Jobs of several hosts.
 
 use super::*;
-use crate::bootstrap::{CarrierEnd, CarrierKind, HostFailure};
-use crate::capped::Capped;
-use crate::hostlist::Host;
-use crate::id::{AppIndex, LocalRank};
-use crate::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use crate::report::Became;
-use crate::settings::Tier;
-use crate::spec::JobSpec;
-use crate::time::HostTime;
-use crate::wire::beat::Beat;
-use crate::wire::to_node::{PortPlan, Rendezvous, Start};
-use crate::wire::to_root::{Exited, Hello, Reached, Started, Usage};
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::{AppIndex, LocalRank};
+use rlaunch_base::time::HostTime;
+use rlaunch_plan::bootstrap::{CarrierEnd, CarrierKind, HostFailure};
+use rlaunch_plan::hostlist::Host;
+use rlaunch_plan::place::{Node, Placement, Processes, RankPlacement, Worlds};
+use rlaunch_protocol::settings::Tier;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_protocol::wire::to_node::{PortPlan, Rendezvous, Start};
+use rlaunch_protocol::wire::to_root::{Exited, Hello, Reached, Started, Usage};
 
 pub(super) const OTHER: NodeId = NodeId::new(1);
 pub(super) const MS: u64 = 1_000_000;
@@ -38,7 +38,8 @@ pub(super) fn two(local: bool) -> JobSpec {
 
 pub(super) fn hello(at: &str, from: &str, port: u16) -> ToRoot {
     let own = at.split(' ').filter(|at| !at.is_empty()).map(OsBytes::from);
-    let at: Capped<OsBytes, { crate::wire::to_root::ADDRESSES }> = Capped::chunks(own).pop().unwrap_or_default();
+    let at: Capped<OsBytes, { rlaunch_protocol::wire::to_root::ADDRESSES }> =
+        Capped::chunks(own).pop().unwrap_or_default();
     let probe_ports = Capped::chunks(at.iter().map(|_| 20_000)).pop().unwrap_or_default();
     let reached = Some(Reached { from: from.into(), at, probe_ports, has: OsBytes::default() });
     let reached = reached.filter(|reached| !reached.at.is_empty());
@@ -151,7 +152,7 @@ fn ranks_meet_at_the_launchers_host_by_the_address_that_others_see() {
 
 #[test]
 fn an_address_that_is_not_rank_0s_own_leaves_the_store_to_it() {
-    use crate::master_store::{ForAgent, Holder};
+    use rlaunch_protocol::master_store::{ForAgent, Holder};
     for (own, why, held) in [
         ("10.0.0.1", ForAgent::Python, true),
         ("192.168.0.1", ForAgent::Python, false),
@@ -467,7 +468,7 @@ fn rank_0_here_is_found_at_an_address_of_its_own() {
 #[test]
 fn limits_that_are_lower_elsewhere_are_said_once_for_all_hosts() {
     let mut s = Script::new(&two(false));
-    let lowered = crate::travel::Lowered { on: crate::travel::Resource::Core, to: 0 };
+    let lowered = rlaunch_protocol::travel::Lowered { on: rlaunch_protocol::travel::Resource::Core, to: 0 };
     for node in [NODE, OTHER] {
         let ToRoot::Hello(hello) = hello("10.0.0.1", "10.0.0.9", 20_000) else { panic!() };
         let hello = Hello { lowered: Capped::chunks([lowered]).remove(0), ..hello };
@@ -517,7 +518,7 @@ fn hosts_that_are_one_machine_are_said_in_one_line() {
 
 #[test]
 fn travelling_settings_go_to_other_hosts_only() {
-    let travel = crate::travel::Travel { umask: 0o27, dir: "/data".into(), ..Default::default() };
+    let travel = rlaunch_protocol::travel::Travel { umask: 0o27, dir: "/data".into(), ..Default::default() };
     let setting = Setting { travel: travel.clone(), ..Setting::default() };
     let mut s = Script::with(&two(true), &setting);
     s.event(JobEvent::EdgeUp { node: OTHER });

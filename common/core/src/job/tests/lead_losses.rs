@@ -2,19 +2,19 @@
 
 use super::hosts::{OTHER, exits, hello, two};
 use super::*;
-use crate::capped::Capped;
 use crate::events::Lost;
-use crate::id::{AppIndex, ClientId, NodeId, WorldId};
-use crate::os_bytes::OsBytes;
-use crate::place::{World, Worlds};
-use crate::spec::JobSpec;
-use crate::time::HostTime;
-use crate::wire::frozen::client::Reply;
-use crate::wire::frozen::client::order::{Order, Program, Request};
-use crate::wire::order::{Asker, RankOrder};
-use crate::wire::to_root::Started;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString as _};
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::{AppIndex, ClientId, NodeId, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::HostTime;
+use rlaunch_plan::place::{World, Worlds};
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::frozen::client::Reply;
+use rlaunch_protocol::wire::frozen::client::order::{Order, Program, Request};
+use rlaunch_protocol::wire::order::{Asker, RankOrder};
+use rlaunch_protocol::wire::to_root::Started;
 
 const GEN: WorldId = WorldId::new(1);
 const NEXT: WorldId = WorldId::new(2);
@@ -141,8 +141,8 @@ fn world_that_does_not_run_yet_is_refused_when_its_host_is_lost() {
             exits(&mut s, 0, exit(0), 20);
             let at = HostTime(20);
             let (proc, status) = (ProcId::new(4), killed(Signal::KILL));
-            let usage = crate::wire::to_root::Usage::default();
-            let exited = crate::wire::to_root::Exited { proc, status, at, alive_at: at, asked: true, usage };
+            let usage = rlaunch_protocol::wire::to_root::Usage::default();
+            let exited = rlaunch_protocol::wire::to_root::Exited { proc, status, at, alive_at: at, asked: true, usage };
             s.hears_of(NODE, &ToRoot::Exited(exited));
         } else {
             exits(&mut s, 0, exit(0), 20);

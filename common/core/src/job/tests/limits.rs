@@ -1,8 +1,8 @@
 //! The record of a store whose clients have met its limits.
 
 use super::*;
-use crate::wire::limit::{Limit, Met};
-use crate::wire::node_news::{NodeNews, StoreNews};
+use rlaunch_protocol::wire::limit::{Limit, Met};
+use rlaunch_protocol::wire::node_news::{NodeNews, StoreNews};
 
 #[test]
 fn each_report_of_a_limit_is_recorded() {

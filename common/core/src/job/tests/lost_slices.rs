@@ -5,14 +5,14 @@ use super::hosts::hello;
 use super::shrink_rule::{cleared, forget, least, node, started};
 use super::*;
 use crate::events::NoRestart;
-use crate::hostlist::Chips;
-use crate::os_bytes::OsBytes;
-use crate::restarts::Restarts;
-use crate::rounds::Rounds;
-use crate::spec::JobSpec;
-use crate::tpu::{SliceError, TpuFacts, TpuHost};
-use crate::warnings::WarningSource;
-use crate::wire::to_root::Hello;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::warnings::WarningSource;
+use rlaunch_plan::hostlist::Chips;
+use rlaunch_plan::tpu::{SliceError, TpuFacts, TpuHost};
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::rounds::Rounds;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::to_root::Hello;
 
 /// Three hosts of one slice with two ranks each; two hosts are enough.
 fn spec(allow_partial: bool, retries: u32, min_world: Option<u32>) -> JobSpec {

@@ -2,10 +2,10 @@
 
 use super::hosts::{OTHER, done, hello, met, ranks, starts, two};
 use super::*;
-use crate::capped::Capped;
-use crate::master_store::{ForAgent, ForRank0, Holder};
-use crate::wire::to_root::Hello;
 use alloc::format;
+use rlaunch_base::capped::Capped;
+use rlaunch_protocol::master_store::{ForAgent, ForRank0, Holder};
+use rlaunch_protocol::wire::to_root::Hello;
 
 #[test]
 fn an_address_of_the_users_is_used_as_it_is_and_no_agent_holds_the_store_at_anothers() {

@@ -1,14 +1,14 @@
 //! Start-up, output and the event log of an ordinary run.
 
 use super::*;
-use crate::capped::Capped;
-use crate::framework::MpiService;
-use crate::rounds::Rounds;
-use crate::settings::StdinPlan::{None as Null, Rank0};
-use crate::settings::Tier;
-use crate::spec::AppBase;
-use crate::wire::to_node::PortPlan;
-use crate::wire::to_root::{Hello, Started};
+use rlaunch_base::capped::Capped;
+use rlaunch_protocol::framework::MpiService;
+use rlaunch_protocol::rounds::Rounds;
+use rlaunch_protocol::settings::StdinPlan::{None as Null, Rank0};
+use rlaunch_protocol::settings::Tier;
+use rlaunch_protocol::spec::AppBase;
+use rlaunch_protocol::wire::to_node::PortPlan;
+use rlaunch_protocol::wire::to_root::{Hello, Started};
 
 fn starts(s: &Script) -> Vec<Option<u16>> {
     s.sent
@@ -47,7 +47,7 @@ fn start_comes_first_then_programs_then_ranks() {
     second.procs = 1;
     second.base.argv.push(b"\xff");
     spec.apps.push(second.clone());
-    spec.placement = crate::place::Placement::here("here", [2, 1]);
+    spec.placement = rlaunch_plan::place::Placement::here("here", [2, 1]);
     let s = Script::new(&spec);
     let ToNode::Start(start) = &s.sent[0] else { panic!("{:?}", s.sent[0]) };
     assert_eq!((start.sole, start.local_size, start.nodes), (true, 3, 1));

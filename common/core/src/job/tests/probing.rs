@@ -3,10 +3,10 @@
 use super::fewer::{fails, left_out, three, up};
 use super::hosts::{done, hello, met, ranks, starts, two};
 use super::*;
-use crate::errno::EACCES;
-use crate::spec::JobSpec;
-use crate::wire::probe::Key;
-use crate::wire::to_root::Tried;
+use rlaunch_base::errno::EACCES;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::probe::Key;
+use rlaunch_protocol::wire::to_root::Tried;
 
 const OWN: [&str; 3] = ["10.0.0.1", "10.1.0.1", "10.2.0.1"];
 const REFUSED: i32 = 111;
@@ -59,9 +59,9 @@ fn place(s: &Script) -> Option<OsBytes> {
     met.first().map(|(_, rendezvous)| rendezvous.addr.clone())
 }
 
-fn tried(list: &[(&str, i32)]) -> crate::capped::Capped<Tried, { crate::wire::to_root::ADDRESSES }> {
+fn tried(list: &[(&str, i32)]) -> rlaunch_base::capped::Capped<Tried, { rlaunch_protocol::wire::to_root::ADDRESSES }> {
     let tried = list.iter().map(|(addr, errno)| Tried { at: alloc::format!("{addr}:20000").into(), errno: *errno });
-    crate::capped::Capped::chunks(tried).remove(0)
+    rlaunch_base::capped::Capped::chunks(tried).remove(0)
 }
 
 #[test]

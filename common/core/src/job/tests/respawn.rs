@@ -5,21 +5,21 @@ use super::hosts::hello;
 use super::rounds::{begun, fault, join, on_message, ready, returned, short};
 use super::shrink_rule::{beats, ends, node, run};
 use super::*;
-use crate::capped::Capped;
-use crate::id::{AppIndex, LocalRank};
-use crate::place::RankPlacement;
-use crate::rank_fault::FaultKind;
-use crate::restart::RoundNote;
-use crate::restart::remark::Remark;
-use crate::restarts::Restarts;
-use crate::rounds::{Limits, Rounds};
-use crate::spec::JobSpec;
-use crate::time::HostTime;
-use crate::wire::round::{Enrolled, RoundDown, RoundUp};
-use crate::wire::to_node::Delta;
-use crate::wire::to_root::{Found, SpawnError, SpawnStep, Started};
 use alloc::string::String;
 use alloc::vec;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::{AppIndex, LocalRank};
+use rlaunch_base::time::HostTime;
+use rlaunch_plan::place::RankPlacement;
+use rlaunch_protocol::rank_fault::FaultKind;
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::rounds::{Limits, Rounds};
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::round::{Enrolled, RoundDown, RoundUp};
+use rlaunch_protocol::wire::to_node::Delta;
+use rlaunch_protocol::wire::to_root::{Found, SpawnError, SpawnStep, Started};
+use rlaunch_restart::RoundNote;
+use rlaunch_restart::remark::Remark;
 
 /// The processes that were asked for since the last look.
 fn started(s: &mut Script) -> Vec<u32> {

@@ -1,12 +1,12 @@
 //! Ranks are to be held back or replaced, and the program knows nothing of rounds.
 
 use super::*;
-use crate::capped::Capped;
-use crate::restart::RoundNote;
-use crate::restart::remark::{Remark, Unused};
-use crate::rounds::Rounds;
-use crate::spec::JobSpec;
-use crate::wire::round::{Enrolled, RoundUp};
+use rlaunch_base::capped::Capped;
+use rlaunch_protocol::rounds::Rounds;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::round::{Enrolled, RoundUp};
+use rlaunch_restart::RoundNote;
+use rlaunch_restart::remark::{Remark, Unused};
 
 fn asked(ranks: u32) -> JobSpec {
     JobSpec { rounds: Rounds { asked: "--spares 1".into(), ..Rounds::default() }, ..spec(ranks) }

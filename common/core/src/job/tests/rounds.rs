@@ -2,20 +2,20 @@
 
 use super::hosts::{OTHER, done, exits, running, told};
 use super::*;
-use crate::capped::Capped;
-use crate::id::Round;
-use crate::rank_assign::parse;
-use crate::rank_fault::{Fault, FaultKind, Leave};
 use crate::report::Rounds as Told;
-use crate::restart::{RoundNote, RoundsEnd, Step};
-use crate::restarts::Restarts;
-use crate::rounds::{Limits, Rounds};
-use crate::spec::JobSpec;
-use crate::time::HostTime;
-use crate::wire::round::{Enrolled, RoundDown, RoundUp};
-use crate::wire::to_node::Rendezvous;
 use alloc::boxed::Box;
 use alloc::string::String;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::Round;
+use rlaunch_base::time::HostTime;
+use rlaunch_plan::rank_assign::parse;
+use rlaunch_protocol::rank_fault::{Fault, FaultKind, Leave};
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::rounds::{Limits, Rounds};
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::round::{Enrolled, RoundDown, RoundUp};
+use rlaunch_protocol::wire::to_node::Rendezvous;
+use rlaunch_restart::{RoundNote, RoundsEnd, Step};
 
 const KILLED: Status = Status::Signaled { sig: Signal::KILL, core: false };
 
@@ -118,8 +118,8 @@ fn a_rank_that_is_about_to_be_taken_away_is_drained_by_a_planned_round() {
 fn warning_of_the_only_host_of_a_round_ends_its_ranks_with_the_grace_of_the_warning() {
     let mut s = begun(&spec(3));
     on_message(&mut s);
-    s.hears_of(NODE, &ToRoot::Warned(crate::warnings::WarningSource::Preempted));
-    let end = ToNode::End { sig: Signal::TERM, grace: crate::warnings::GRACE };
+    s.hears_of(NODE, &ToRoot::Warned(rlaunch_base::warnings::WarningSource::Preempted));
+    let end = ToNode::End { sig: Signal::TERM, grace: rlaunch_base::warnings::GRACE };
     assert_eq!(s.sent.iter().filter(|msg| **msg == end).count(), 1, "{:?}", s.sent);
 }
 
@@ -277,7 +277,7 @@ fn a_host_is_lost_and_the_others_go_on_when_its_ranks_have_surely_ended() {
     for _ in 0..60 {
         s.wait(1000);
         let own = Script::at(s.now).nanos();
-        let beat = crate::wire::beat::Beat { own, echo: own };
+        let beat = rlaunch_protocol::wire::beat::Beat { own, echo: own };
         s.event(JobEvent::Beat { node: NODE, beat });
     }
     assert_eq!(short(&mut s), ["0: begin 1 at 21000: 0=0 1=1"]);
@@ -450,7 +450,7 @@ fn rank_that_left_has_grace_to_exit() {
 
 /// A job under a policy, whose first round has begun.
 fn begun_by(policy: &str, ranks: u32, respawn: bool) -> Script {
-    let policy = crate::rank_assign::parse::policy(policy).unwrap();
+    let policy = rlaunch_plan::rank_assign::parse::policy(policy).unwrap();
     begun(&JobSpec { rounds: Rounds { policy: Some(policy), respawn, ..Rounds::default() }, ..spec(ranks) })
 }
 
@@ -463,7 +463,7 @@ fn fails_by_rank_0(mut s: Script, status: Status) {
 }
 
 fn started_anew(s: &mut Script, proc: u32) {
-    let own = crate::wire::to_root::Started { proc: ProcId::new(proc), pid: proc, at: HostTime(0) };
+    let own = rlaunch_protocol::wire::to_root::Started { proc: ProcId::new(proc), pid: proc, at: HostTime(0) };
     s.hears(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
 }
 

@@ -1,11 +1,11 @@
 //! The effects of signals that a scheduler sends to its step.
 
 use super::*;
-use crate::allocation::Scheduler;
-use crate::bootstrap::{CarrierEnd, CarrierEvent, CarrierKind, CarrierNews};
-use crate::capped::Capped;
 use crate::job::tests::hosts::{hello, two};
-use crate::wire::beat::Beat;
+use rlaunch_base::capped::Capped;
+use rlaunch_plan::allocation::Scheduler;
+use rlaunch_plan::bootstrap::{CarrierEnd, CarrierEvent, CarrierKind, CarrierNews};
+use rlaunch_protocol::wire::beat::Beat;
 
 /// A job of two hosts in a step.
 fn in_step() -> Script {

@@ -3,15 +3,15 @@
 use super::fewer::{left_out, three};
 use super::hosts::{done, hello, told};
 use super::*;
-use crate::capped::Capped;
-use crate::restarts::Restarts;
-use crate::rounds::{Limits, Rounds};
-use crate::spec::JobSpec;
-use crate::time::HostTime;
-use crate::wire::beat::Beat;
-use crate::wire::round::{Enrolled, RoundUp};
-use crate::wire::to_node::{PortPlan, Rendezvous};
-use crate::wire::to_root::{Exited, Started, Usage};
+use rlaunch_base::capped::Capped;
+use rlaunch_base::time::HostTime;
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::rounds::{Limits, Rounds};
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_protocol::wire::round::{Enrolled, RoundUp};
+use rlaunch_protocol::wire::to_node::{PortPlan, Rendezvous};
+use rlaunch_protocol::wire::to_root::{Exited, Started, Usage};
 
 const UNHEARD: Lost = Lost::Unheard;
 const EOF: CloseReason = CloseReason::Eof;
@@ -270,7 +270,7 @@ fn rounds_that_are_used_up_when_a_host_is_lost_lead_to_a_generation_without_it()
     }
     s.event(JobEvent::GuardianEnded { node: node(0), end: GuardianEnd::Expired { left: 0, named: vec![] } });
     for host in [1, 2] {
-        let round = crate::id::Round::new(0);
+        let round = rlaunch_base::id::Round::new(0);
         let up = RoundUp::Ready { round, ranks: Capped::default(), last: true, port: 21_000, pinged: false };
         s.hears_of(node(host), &ToRoot::Round(up));
     }

@@ -2,9 +2,9 @@
 
 use super::hosts::{MS, OTHER, done, exits, running};
 use super::*;
-use crate::time::HostTime;
-use crate::wire::beat::Beat;
-use crate::wire::to_root::{Exited, Usage};
+use rlaunch_base::time::HostTime;
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_protocol::wire::to_root::{Exited, Usage};
 
 fn beat(s: &mut Script, node: NodeId) {
     s.event(JobEvent::Beat { node, beat: Beat { own: 7, echo: 0 } });
@@ -66,7 +66,8 @@ fn job_with_silent_hosts_ends_too() {
     let mut s = running();
     on_message(&mut s, 2);
     stands_still(&mut s, 3_600_000);
-    let why = CloseReason::Carrier(crate::bootstrap::CarrierKind::Ssh, crate::bootstrap::CarrierEnd::Code(255));
+    let why =
+        CloseReason::Carrier(rlaunch_plan::bootstrap::CarrierKind::Ssh, rlaunch_plan::bootstrap::CarrierEnd::Code(255));
     s.event(JobEvent::EdgeClosed { node: OTHER, why }).wait(0).drained();
     let lost = Lost::Starved(Span::from_secs(3_600));
     assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost });
@@ -110,7 +111,8 @@ fn waits(s: &mut Script) {
 fn a_host_that_fell_silent_before_another_was_lost_is_told_with_it() {
     let mut s = running();
     falls_silent(&mut s);
-    let why = CloseReason::Carrier(crate::bootstrap::CarrierKind::Ssh, crate::bootstrap::CarrierEnd::Code(255));
+    let why =
+        CloseReason::Carrier(rlaunch_plan::bootstrap::CarrierKind::Ssh, rlaunch_plan::bootstrap::CarrierEnd::Code(255));
     s.event(JobEvent::EdgeClosed { node: NODE, why }).wait(0);
     waits(&mut s);
     assert_eq!(s.cause(), Cause::Lost { node: NODE, lost: Lost::Agent(why) });
@@ -276,7 +278,8 @@ fn agent_is_killed_after_the_grace() {
 #[test]
 fn a_host_that_was_told_of_is_not_told_of_again() {
     let mut s = running();
-    let why = CloseReason::Carrier(crate::bootstrap::CarrierKind::Ssh, crate::bootstrap::CarrierEnd::Code(255));
+    let why =
+        CloseReason::Carrier(rlaunch_plan::bootstrap::CarrierKind::Ssh, rlaunch_plan::bootstrap::CarrierEnd::Code(255));
     s.event(JobEvent::EdgeClosed { node: OTHER, why }).wait(20_000);
     let said = [JobNews::HostAwaited { node: OTHER, within: Span::from_millis(36_300) }];
     assert_eq!(silent(&s)[..1], said.iter().collect::<Vec<_>>());

@@ -4,22 +4,22 @@ mod discovered;
 
 use super::hosts::{done, hello, met};
 use super::*;
-use crate::bootstrap::HostFailure;
-use crate::capped::Capped;
 use crate::events::{Obstacle, SliceNews};
-use crate::hostlist::{Chips, Host};
-use crate::id::{AppIndex, LocalRank};
-use crate::place::{Node, Placement, Processes, RankPlacement};
-use crate::restarts::Restarts;
-use crate::slices::{Grow, Sizes, SlicePlan, SlotId, slots};
-use crate::spec::JobSpec;
-use crate::tpu::TpuFacts;
-use crate::warnings::{Response, WarningSource};
-use crate::wire::to_node::{Rendezvous, ToNode};
-use crate::wire::to_root::{Exited, Started, Usage};
 use alloc::borrow::ToOwned as _;
 use alloc::boxed::Box;
 use alloc::string::String;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::{AppIndex, LocalRank};
+use rlaunch_base::warnings::{Response, WarningSource};
+use rlaunch_plan::bootstrap::HostFailure;
+use rlaunch_plan::hostlist::{Chips, Host};
+use rlaunch_plan::place::{Node, Placement, Processes, RankPlacement};
+use rlaunch_plan::slices::{Grow, Sizes, SlicePlan, SlotId, slots};
+use rlaunch_plan::tpu::TpuFacts;
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::to_node::{Rendezvous, ToNode};
+use rlaunch_protocol::wire::to_root::{Exited, Started, Usage};
 
 const SECOND: u64 = 1000;
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
@@ -48,7 +48,7 @@ fn sliced_with(sizes: &[i64], restarts: Restarts, grow: Grow) -> JobSpec {
         notes: vec![],
         processes: Processes::default(),
         order: vec![],
-        worlds: crate::place::Worlds::default(),
+        worlds: rlaunch_plan::place::Worlds::default(),
     };
     let order = plan.hosts((0..5).map(SlotId::new));
     JobSpec { placement: whole.of_hosts(&order), slices: Some(plan), ..spec(10) }.with(|settings| {

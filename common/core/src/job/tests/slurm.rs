@@ -4,12 +4,12 @@ use super::fewer::three;
 use super::hosts::{met, two};
 use super::shrink_rule::{beats, cleared, forget, least, node, restart_orders, run};
 use super::*;
-use crate::allocation::HostStep;
-use crate::restarts::Restarts;
-use crate::rounds::Rounds;
-use crate::spec::JobSpec;
-use crate::wire::to_node::Rendezvous;
 use alloc::string::{String, ToString as _};
+use rlaunch_plan::allocation::HostStep;
+use rlaunch_protocol::restarts::Restarts;
+use rlaunch_protocol::rounds::Rounds;
+use rlaunch_protocol::spec::JobSpec;
+use rlaunch_protocol::wire::to_node::Rendezvous;
 
 fn in_slurm(mut spec: JobSpec) -> JobSpec {
     spec.apps.iter_mut().for_each(|app| app.base.env.push_pair(b"SLURM_JOB_ID", b"7"));

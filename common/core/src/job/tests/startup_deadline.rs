@@ -2,7 +2,7 @@
 
 use super::hosts::{done, hello, met, ranks, told, two};
 use super::*;
-use crate::spec::JobSpec;
+use rlaunch_protocol::spec::JobSpec;
 
 const OTHER: NodeId = NodeId::new(1);
 const LIMIT: Span = Span::from_secs(5);

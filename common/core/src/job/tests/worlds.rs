@@ -1,21 +1,21 @@
 //! Groups: worlds besides the first one, and the program with which the job ends.
 
 use super::*;
-use crate::capped::Capped;
-use crate::id::{AppIndex, ClientId, WorldId};
-use crate::os_bytes::OsBytes;
-use crate::place::{World, Worlds};
-use crate::spec::{AppSpec, JobSpec};
-use crate::wire::frozen::client::Reply;
-use crate::wire::frozen::client::order::{Order, Program, Request, Spawned};
-use crate::wire::node_news::{MpiNews, NodeNews};
-use crate::wire::order::{Asker, RankOrder};
-use crate::wire::to_node::{Delta, WORLD_NAMESPACE, WorldStart};
-use crate::wire::to_root::Started;
 use alloc::borrow::ToOwned as _;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString as _};
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::{AppIndex, ClientId, WorldId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::place::{World, Worlds};
+use rlaunch_protocol::spec::{AppSpec, JobSpec};
+use rlaunch_protocol::wire::frozen::client::Reply;
+use rlaunch_protocol::wire::frozen::client::order::{Order, Program, Request, Spawned};
+use rlaunch_protocol::wire::node_news::{MpiNews, NodeNews};
+use rlaunch_protocol::wire::order::{Asker, RankOrder};
+use rlaunch_protocol::wire::to_node::{Delta, WORLD_NAMESPACE, WorldStart};
+use rlaunch_protocol::wire::to_root::Started;
 
 const GEN: WorldId = WorldId::new(1);
 const PORT: u16 = 30_000;

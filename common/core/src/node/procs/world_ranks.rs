@@ -1,14 +1,14 @@
 //! The ranks of worlds besides the first one: their start, and their end while the job continues.
 
 use super::{Proc, Procs, State};
-use crate::id::{AppIndex, ProcId, WorldId};
 use crate::node::{Cx, NodeAction};
-use crate::signal::Signal;
-use crate::time::Span;
-use crate::wire::to_node::{Delta, WorldStart};
-use crate::wire::to_root::{Exited, ToRoot};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use rlaunch_base::id::{AppIndex, ProcId, WorldId};
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::Span;
+use rlaunch_protocol::wire::to_node::{Delta, WorldStart};
+use rlaunch_protocol::wire::to_root::{Exited, ToRoot};
 
 impl Procs {
     /// A world besides the first one begins: its ranks follow.

@@ -1,14 +1,14 @@
 //! Ranks of this host that other ranks wait for. After [`AWAITED`] this node sends them to the launcher, once for each round.
 
 use super::{Rounds, State, round_reports};
-use crate::capped::Capped;
-use crate::id::Rank;
-use crate::machine::earliest;
 use crate::node::Cx;
-use crate::restart::AWAITED;
-use crate::time::Mono;
-use crate::wire::round::{BATCH, RoundUp};
 use alloc::vec::Vec;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::Rank;
+use rlaunch_base::machine::earliest;
+use rlaunch_base::time::Mono;
+use rlaunch_protocol::wire::round::{BATCH, RoundUp};
+use rlaunch_restart::AWAITED;
 
 /// Whether ranks of this host are waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

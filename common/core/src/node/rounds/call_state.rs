@@ -5,10 +5,10 @@
 //! begin.
 
 use super::{LocalState, Rounds, State};
-use crate::id::{Rank, Round, SessionId};
 use crate::node::{Cx, NodeAction, SessionAction};
-use crate::wire::frozen::client::client_round::{Heard, Said};
 use alloc::boxed::Box;
+use rlaunch_base::id::{Rank, Round, SessionId};
+use rlaunch_protocol::wire::frozen::client::client_round::{Heard, Said};
 
 impl Rounds {
     /// A round, as programs count: from the first of their call.

@@ -1,20 +1,20 @@
 //! Ranks that hang, and sessions that end without a message.
 
 use super::{LocalMember, LocalState, Rounds};
-use crate::id::{ProcId, Rank};
-use crate::machine::earliest;
 use crate::node::{Cx, NodeAction};
-use crate::os_bytes::OsBytes;
-use crate::rank_fault::FaultKind;
-use crate::restart::detect::{Due, HangLimits};
-use crate::signal::Signal;
-use crate::status::Status;
-use crate::time::{Mono, Span};
-use crate::wire::round::RoundUp;
-use crate::wire::to_root::ToRoot;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use rlaunch_base::id::{ProcId, Rank};
+use rlaunch_base::machine::earliest;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::rank_fault::FaultKind;
+use rlaunch_protocol::wire::round::RoundUp;
+use rlaunch_protocol::wire::to_root::ToRoot;
+use rlaunch_restart::detect::{Due, HangLimits};
 
 /// Largest delay of a look at ranks on a host that is awake.
 const LATE: Span = Span::from_secs(5);

@@ -1,12 +1,12 @@
 //! A rank of this node, in rounds.
 
-use crate::capped::Capped;
-use crate::id::{ProcId, Rank, SessionId};
-use crate::os_bytes::OsBytes;
-use crate::restart::detect::Watch;
-use crate::time::Mono;
-use crate::wire::round::{Enrolled, KEYS};
-use crate::wire::to_node::Delta;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::{ProcId, Rank, SessionId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::time::Mono;
+use rlaunch_protocol::wire::round::{Enrolled, KEYS};
+use rlaunch_protocol::wire::to_node::Delta;
+use rlaunch_restart::detect::Watch;
 
 pub(super) struct LocalMember {
     pub(super) delta: Delta,

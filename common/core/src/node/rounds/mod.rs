@@ -13,20 +13,7 @@ mod round_orders;
 mod round_reports;
 
 use super::{Cx, NodeAction, Sandbox};
-use crate::capped::Capped;
-use crate::error::hinted;
-use crate::id::{ProcId, Rank, Round, SessionId};
 use crate::node::SessionAction;
-use crate::os_bytes::OsBytes;
-use crate::rank_fault::{FaultKind, Leave};
-use crate::rank_set::RankSet;
-use crate::restart::detect::{HangLimits, Soonest};
-use crate::restart::terms::{self, Terms};
-use crate::signal::Signal;
-use crate::time::{Mono, Span};
-use crate::wire::frozen::client::client_round::{Dismissal, Heard, Said};
-use crate::wire::round::{KEY, RoundMember, RoundRendezvous};
-use crate::wire::to_node::{Delta, Rendezvous, Start};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -35,6 +22,19 @@ use alloc::vec::Vec;
 use awaited::Awaited;
 use core::net::IpAddr;
 use local_member::{LocalMember, LocalState};
+use rlaunch_base::capped::Capped;
+use rlaunch_base::error::hinted;
+use rlaunch_base::id::{ProcId, Rank, Round, SessionId};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::time::{Mono, Span};
+use rlaunch_protocol::rank_fault::{FaultKind, Leave};
+use rlaunch_protocol::wire::frozen::client::client_round::{Dismissal, Heard, Said};
+use rlaunch_protocol::wire::round::{KEY, RoundMember, RoundRendezvous};
+use rlaunch_protocol::wire::to_node::{Delta, Rendezvous, Start};
+use rlaunch_restart::detect::{HangLimits, Soonest};
+use rlaunch_restart::terms::{self, Terms};
 
 /// From the end of a session to that of its process, which closes its descriptors on the way. A process that takes longer is not waited
 /// for, but another takes its place only after its end.

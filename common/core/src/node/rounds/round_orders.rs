@@ -1,14 +1,14 @@
 //! The launcher's decisions, for the ranks of this node.
 
 use super::{Awaited, LocalMember, LocalState, RoundStart, Rounds, State};
-use crate::id::Round;
 use crate::node::{Cx, NodeAction, Notice, SessionAction, TcpStoreAction};
-use crate::rank_set::RankSet;
-use crate::time::Span;
-use crate::wire::frozen::client::client_round::{Dismissal, Heard};
-use crate::wire::round::{RoundDown, RoundRendezvous};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use rlaunch_base::id::Round;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::time::Span;
+use rlaunch_protocol::wire::frozen::client::client_round::{Dismissal, Heard};
+use rlaunch_protocol::wire::round::{RoundDown, RoundRendezvous};
 
 impl Rounds {
     /// The launcher says something.

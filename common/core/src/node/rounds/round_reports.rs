@@ -1,14 +1,14 @@
 //! The reports to the launcher, and their times: once for all ranks of this node, except for faults.
 
 use super::{Cx, LocalMember, LocalState, Rounds, State};
-use crate::id::Rank;
 use crate::node::{NodeAction, TcpStoreAction};
-use crate::os_bytes::OsBytes;
-use crate::rank_fault::{Fault, FaultKind, TEXT};
-use crate::wire::round::{Enrolled, RoundUp, batches};
-use crate::wire::to_root::ToRoot;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use rlaunch_base::id::Rank;
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_protocol::rank_fault::{Fault, FaultKind, TEXT};
+use rlaunch_protocol::wire::round::{Enrolled, RoundUp, batches};
+use rlaunch_protocol::wire::to_root::ToRoot;
 
 pub(super) fn report_to_launcher(cx: &mut Cx<'_>, up: RoundUp) {
     cx.act(NodeAction::ToRoot(ToRoot::Round(up)));

@@ -1,8 +1,8 @@
 //! Devices that have to be free before ranks are started, and are looked at after the last.
 
 use super::*;
-use crate::guard::devices::{DeviceKind, DevicePlan, DeviceStep};
 use crate::node::DevicesFreed;
+use rlaunch_protocol::guard::devices::{DeviceKind, DevicePlan, DeviceStep};
 
 fn plan() -> DevicePlan {
     DevicePlan { kind: DeviceKind::Auto, ..DevicePlan::default() }

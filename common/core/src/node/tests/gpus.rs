@@ -1,11 +1,10 @@
 //! GPUs of their own for ranks, and hosts that have too few.
 
 use super::*;
-use crate::cpu_set::CpuSet;
-use crate::gpus::{Devices, Gpu, Share};
 use crate::node::Processors;
-use crate::topology::Topology;
-use crate::topology::tests::smt;
+use rlaunch_base::cpu_set::CpuSet;
+use rlaunch_plan::gpus::{Devices, Gpu, Share};
+use rlaunch_plan::topology::{self, Topology};
 
 fn with(devices: Devices) -> Sandbox {
     Sandbox { gpus: devices, ..sandbox() }
@@ -26,7 +25,7 @@ fn found(actions: &[NodeAction], name: &[u8]) -> Vec<Option<String>> {
     let find = |action: &NodeAction| {
         let NodeAction::Spawn { exec, .. } = action else { return None };
         let all: OsStrings = exec.base.env.iter().chain(exec.shared.iter()).chain(exec.vars.iter()).collect();
-        Some(crate::env::value(&all, name).map(|value| String::from_utf8_lossy(value).into_owned()))
+        Some(rlaunch_protocol::env::value(&all, name).map(|value| String::from_utf8_lossy(value).into_owned()))
     };
     actions.iter().filter_map(find).collect()
 }
@@ -144,7 +143,18 @@ fn jax_is_told_which_of_what_it_sees_it_takes() {
 fn two_packages() -> Sandbox {
     let gpu = |list| Gpu { uuid: OsBytes::default(), cpus: CpuSet::parse(list).unwrap() };
     let gpus = ["0-3,8-11", "0-3,8-11", "4-7,12-15", "4-7,12-15"].map(gpu).into();
-    let topology = Topology::new(&smt(2, 1, 4));
+    let packages = ["0-3,8-11", "4-7,12-15"].map(|list| CpuSet::parse(list).unwrap()).to_vec();
+    let all: CpuSet = (0..16).collect();
+    let topology = Topology::new(&topology::Facts {
+        allowed: all.clone(),
+        online: all,
+        numa_nodes: packages.clone(),
+        numa_numbers: vec![0, 1],
+        l3_groups: packages.clone(),
+        packages,
+        cores: (0..8).map(|core| [core, core + 8].into_iter().collect()).collect(),
+        kinds: Vec::new(),
+    });
     Sandbox { processors: Some(Box::new(Processors { topology, has_quota: false, gpus })), ..with(FOUR) }
 }
 

@@ -1,9 +1,9 @@
 //! Signals of a scheduler to the processes of its step.
 
 use super::*;
-use crate::allocation::Scheduler;
-use crate::warnings::WarningSource;
-use crate::wire::beat::Beat;
+use rlaunch_base::warnings::WarningSource;
+use rlaunch_plan::allocation::Scheduler;
+use rlaunch_protocol::wire::beat::Beat;
 
 const USR1: Signal = Signal::USR1;
 

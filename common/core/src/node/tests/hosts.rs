@@ -1,8 +1,8 @@
 //! A node that is one of several.
 
 use super::*;
-use crate::wire::beat::Beat;
-use crate::wire::to_node::Rendezvous;
+use rlaunch_protocol::wire::beat::Beat;
+use rlaunch_protocol::wire::to_node::Rendezvous;
 
 /// On another host than the launcher's, with a lease of 8 s.
 fn elsewhere() -> Start {

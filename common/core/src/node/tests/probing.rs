@@ -1,10 +1,10 @@
 //! A host that tries to reach that of rank 0, or is tried itself.
 
 use super::*;
-use crate::address::Interface;
-use crate::wire::probe::{Key, Place, Places};
-use crate::wire::to_node::{Find, Rendezvous};
 use core::net::IpAddr;
+use rlaunch_base::address::Interface;
+use rlaunch_protocol::wire::probe::{Key, Place, Places};
+use rlaunch_protocol::wire::to_node::{Find, Rendezvous};
 
 fn place(number: u32) -> Place {
     Place { number, addr: format!("10.0.0.{number}").into(), port: 7000, key: Key::new([1; 32]) }

@@ -10,12 +10,12 @@ mod slurm_variables;
 mod watch;
 
 use super::*;
-use crate::id::{Round, SessionId};
-use crate::rank_fault::{Fault, FaultKind, Leave};
-use crate::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
-use crate::wire::round::{Enrolled, RoundDown, RoundMember, RoundRendezvous, RoundUp};
 use NodeAction::{Sessions, Store, TcpStores};
 use SessionAction::{End, Send};
+use rlaunch_base::id::{Round, SessionId};
+use rlaunch_protocol::rank_fault::{Fault, FaultKind, Leave};
+use rlaunch_protocol::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
+use rlaunch_protocol::wire::round::{Enrolled, RoundDown, RoundMember, RoundRendezvous, RoundUp};
 
 const R0: Round = Round::new(0);
 const R1: Round = Round::new(1);
@@ -468,8 +468,8 @@ fn message_of_another_round_is_dropped() {
 
 #[test]
 fn hook_variables_fit_into_a_message() {
-    use crate::wire::codec::encode;
-    use crate::wire::frame::MAX_CONTROL;
+    use rlaunch_protocol::wire::codec::encode;
+    use rlaunch_protocol::wire::frame::MAX_CONTROL;
     let mut rig = Rig::in_round(120);
     rig.interrupt(R0);
     let key = |len: usize| OsBytes::new(vec![b'x'; len]);
@@ -579,7 +579,7 @@ pub(super) fn another(proc: u32, rank: u32) -> ToNode {
         app_rank: rank,
         app_size: 4,
         stdin: StdinPlan::None,
-        world_rank: crate::wire::to_node::WorldRank::sole(r(rank), LocalRank::new(rank)),
+        world_rank: rlaunch_protocol::wire::to_node::WorldRank::sole(r(rank), LocalRank::new(rank)),
     };
     ToNode::Spawn { procs: Capped::chunks([delta]).pop().unwrap(), last: true, local_size: 2 }
 }

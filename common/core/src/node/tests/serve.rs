@@ -1,11 +1,11 @@
 //! The store that the agent of the first host holds.
 
 use super::*;
-use crate::framework::MpiPlan;
 use crate::node::sandbox::MpiPort;
-use crate::wire::limit::{Limit, Met};
-use crate::wire::node_news::{NodeNews, StoreNews};
-use crate::wire::to_node::Rendezvous;
+use rlaunch_protocol::framework::MpiPlan;
+use rlaunch_protocol::wire::limit::{Limit, Met};
+use rlaunch_protocol::wire::node_news::{NodeNews, StoreNews};
+use rlaunch_protocol::wire::to_node::Rendezvous;
 
 fn rendezvous(node_index: u32, port: Option<u16>) -> Rendezvous {
     Rendezvous {

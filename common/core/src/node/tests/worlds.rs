@@ -1,8 +1,8 @@
 //! Worlds besides the first one: what their ranks leave, and when they are reaped.
 
 use super::*;
-use crate::id::WorldId;
-use crate::wire::to_node::WorldStart;
+use rlaunch_base::id::WorldId;
+use rlaunch_protocol::wire::to_node::WorldStart;
 
 const GEN: WorldId = WorldId::new(1);
 
@@ -79,7 +79,7 @@ fn nothing_is_kept_of_ten_thousand_workers_that_have_ended_nor_of_their_programs
         let ToNode::Spawn { procs: all, last, local_size } = spawn(procs.clone(), true) else { panic!("it is one") };
         let of_world = |delta: &Delta| Delta {
             world_rank: WorldRank { world, ..delta.world_rank },
-            app: crate::id::AppIndex::new(n + 1),
+            app: rlaunch_base::id::AppIndex::new(n + 1),
             ..*delta
         };
         let all = Capped::chunks(all.iter().map(of_world)).pop().unwrap();

@@ -1,11 +1,11 @@
 //! Reports of jobs that lack hosts.
 
 use super::*;
-use rlaunch_core::allocation::Scheduler;
-use rlaunch_core::capped::Capped;
+use rlaunch_base::capped::Capped;
+use rlaunch_base::warnings::{Response, WarningSource};
 use rlaunch_core::events::JobNews;
-use rlaunch_core::guard::devices::{DeviceHolder, Kept};
-use rlaunch_core::warnings::{Response, WarningSource};
+use rlaunch_plan::allocation::Scheduler;
+use rlaunch_protocol::guard::devices::{DeviceHolder, Kept};
 
 /// A job with two ranks on each of four hosts, of which so many have to be ready.
 pub(super) fn on_hosts(least: Option<u32>) -> Log {
@@ -28,7 +28,7 @@ fn fails(log: &mut Log, node: u32) {
 
 fn refuses(log: &mut Log, node: u32) {
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "/opt/train".into(), found: Found::Nothing };
-    let why = NodeRefusal::Program { app: rlaunch_core::id::AppIndex::new(0), error };
+    let why = NodeRefusal::Program { app: rlaunch_base::id::AppIndex::new(0), error };
     log.at(210, What::HostRefused { node: NodeId::new(node), why });
 }
 

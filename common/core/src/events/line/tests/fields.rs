@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::events::{RankInGroup, WorldLine};
-use crate::id::WorldId;
-use crate::rank_assign::Misplaced;
-use crate::rank_set::RankSet;
-use crate::restart::remark::{FaultLimit, Override, Unused};
-use crate::wire::to_root;
 use alloc::format;
 use alloc::string::String;
+use rlaunch_base::id::WorldId;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_plan::rank_assign::Misplaced;
+use rlaunch_protocol::wire::to_root;
+use rlaunch_restart::remark::{FaultLimit, Override, Unused};
 
 /// The fields of a line after its time.
 fn shown(what: What) -> String {

@@ -1,8 +1,8 @@
 //! Slices that the command of `--discover` prints. Hosts can be missing in a list.
 
 use super::*;
-use crate::discover::Ignored;
 use crate::events::SliceNews;
+use rlaunch_plan::discover::Ignored;
 
 /// Two slices are known, and the hosts of three more are not.
 fn discovering() -> Script {
@@ -22,7 +22,7 @@ fn discovering() -> Script {
 }
 
 fn prints(s: &mut Script, list: &str) {
-    s.event(JobEvent::Discovered(crate::discover::read(list.as_bytes()).unwrap()));
+    s.event(JobEvent::Discovered(rlaunch_plan::discover::read(list.as_bytes()).unwrap()));
 }
 
 const PRINTED: &str = "n[0-1] slice=a id=0 devices=4\nn[2-3] slice=b id=0 devices=4\n";

@@ -1,7 +1,7 @@
 //! Events before all ranks of a host have registered.
 
 use super::*;
-use crate::warnings::WarningSource;
+use rlaunch_base::warnings::WarningSource;
 
 /// The others wait for it, and its process may continue for long.
 #[test]

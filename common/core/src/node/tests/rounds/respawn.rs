@@ -2,8 +2,8 @@
 
 use super::calls::finish;
 use super::*;
-use crate::gpus::{Devices, Share};
-use crate::wire::to_root::SpawnStep;
+use rlaunch_plan::gpus::{Devices, Share};
+use rlaunch_protocol::wire::to_root::SpawnStep;
 
 /// Two ranks in a round, on a host with devices; rank 1 has been killed and reaped, and another process of it is to follow. Returns the
 /// actions.
@@ -127,7 +127,7 @@ fn comes(rig: &mut Rig) -> Vec<NodeAction> {
         app_rank: 5,
         app_size: 6,
         stdin: StdinPlan::None,
-        world_rank: crate::wire::to_node::WorldRank::sole(r(5), LocalRank::new(2)),
+        world_rank: rlaunch_protocol::wire::to_node::WorldRank::sole(r(5), LocalRank::new(2)),
     };
     rig.root(ToNode::Spawn { procs: Capped::chunks([delta]).pop().unwrap(), last: true, local_size: 3 })
 }
@@ -139,7 +139,7 @@ fn respawn_elsewhere_knows_local_size() {
     let [NodeAction::Spawn { proc, exec }] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(*proc, p(305));
     let all: OsStrings = exec.shared.iter().chain(exec.vars.iter()).collect();
-    let value = |name: &str| crate::env::value(&all, name.as_bytes()).map(<[u8]>::to_vec);
+    let value = |name: &str| rlaunch_protocol::env::value(&all, name.as_bytes()).map(<[u8]>::to_vec);
     assert_eq!((value("LOCAL_RANK"), value("LOCAL_WORLD_SIZE")), (Some(b"2".to_vec()), Some(b"3".to_vec())));
     // Events before the start are reported after it.
     rig.spawned(305);

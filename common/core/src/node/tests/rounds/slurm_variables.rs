@@ -1,7 +1,7 @@
 //! Variables of Slurm in a round.
 
 use super::*;
-use crate::allocation::StepLayout;
+use rlaunch_plan::allocation::StepLayout;
 
 /// A rank in reserve has none of them.
 #[test]
