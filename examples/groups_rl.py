@@ -17,7 +17,7 @@ FEATURES, TOKENS, PROMPTS, GROUP, STEPS = 16, 8, 64, 16, 40
 
 
 class Generation:
-    """Has all weights, and samples completions."""
+    """Worker that has all weights, and samples completions."""
 
     def __init__(self, seed):
         self.rng = np.random.default_rng(seed + int(os.environ["RANK"]))
@@ -35,7 +35,7 @@ class Generation:
 
 
 class Policy:
-    """Has the weights of some tokens (tensor parallel), and trains with a part of the prompts (data parallel)."""
+    """Worker with the weights of some tokens (tensor parallel). It trains with a part of the prompts (data parallel)."""
 
     def __init__(self, tensor_parallel):
         shard = int(os.environ["RANK"]) % tensor_parallel
@@ -59,7 +59,7 @@ class Policy:
 
 
 def split(batch, parts):
-    """The batch in as many parts, for as many shards."""
+    """Splits a batch into parts, one for each shard."""
     return [{name: part for name, part in zip(batch, values)} for values in zip(*(np.array_split(value, parts) for value in batch.values()))]
 
 
@@ -91,7 +91,7 @@ def main():
             "gradient", batch=split(batch, 2), in_sharded_axes=["data_parallel"], replicate_on_axes=["tensor_parallel"]
         )
         gradients = policy.get_all_worker_results(bundle)
-        # Ranks 0 and 2 have the first tokens, 1 and 3 the others.
+        # Ranks 0 and 2 have the first tokens. Ranks 1 and 3 have the other tokens.
         means = [(gradients[0] + gradients[2]) / 2, (gradients[1] + gradients[3]) / 2]
         get(policy.run_all_workers_multiple_data("step", gradient=means * 2, common_kwargs={"rate": 0.2}))
         if step % 10 == 0 or step == STEPS - 1:

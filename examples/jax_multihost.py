@@ -24,7 +24,7 @@ TRUE = np.arange(1.0, 5.0, dtype=np.float32)
 
 
 def batch(step):
-    """The part of a step's data that is this process's."""
+    """The part of a step's data for this process."""
     rng = np.random.default_rng([step, jax.process_index()])
     x = rng.normal(size=(32, TRUE.size)).astype(np.float32)
     return x, x @ TRUE
@@ -43,7 +43,7 @@ def load(path):
 
 
 def save(path, step, weights):
-    """One process writes; the file is whole at every moment."""
+    """Saves the weights. One process writes, and the file is whole at every moment."""
     if jax.process_index() == 0:
         partial = path.with_name(path.name + ".partial.npz")
         np.savez(partial, step=step, weights=weights)

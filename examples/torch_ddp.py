@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The job of examples/train in PyTorch: DistributedDataParallel over gloo, met through env://.
+"""The job of examples/train in PyTorch: DistributedDataParallel over gloo, with a rendezvous by env://.
 
 Every rank looks at its share of each batch, DDP averages the gradients, and rank 0 prints loss and held-out
 accuracy after each epoch. The curve does not depend on the number of ranks. Runs with PyTorch 1.13 and newer,
@@ -64,7 +64,7 @@ def total(value):
 
 
 def learn(model, optimizer, images, labels, batch, rank, size):
-    """One step on a batch; returns this rank's part of its loss."""
+    """Makes one step on a batch. Returns this rank's part of the loss."""
     mine = share(batch, rank, size)
     loss = nn.functional.cross_entropy(model(images[mine]), labels[mine], reduction="sum")
     optimizer.zero_grad()

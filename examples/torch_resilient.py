@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The job of torch_ddp.py, trained on through the loss of ranks: rlaunch's Wrapper restarts the function in the processes that are left.
+"""The job of torch_ddp.py, which survives the loss of ranks: rlaunch's Wrapper restarts the function in the remaining processes.
 
     scripts/build-client
     PYTHONPATH=target/client/python rlaunch -n 4 python3 examples/torch_resilient.py --fault kill:0:40 --fault exception:2:90
@@ -49,7 +49,7 @@ FAULTS = {
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "segfault": lambda: ctypes.string_at(1),
     "abort": os.abort,
-    "lock": lambda: re.match("(a?){40}a{40}", "a" * 40),  # The interpreter's lock, for longer than anybody waits.
+    "lock": lambda: re.match("(a?){40}a{40}", "a" * 40),  # Holds the interpreter's lock for ever.
     "sleep": lambda: time.sleep(3600),
     "queue": lambda: queue.Queue().get(),
     "event": lambda: threading.Event().wait(),
@@ -61,7 +61,7 @@ def raise_error():
 
 
 def fault(text):
-    """KIND:RANK:STEP"""
+    """Parses KIND:RANK:STEP."""
     kind, rank, step = text.split(":")
     if kind not in FAULTS:
         raise ValueError(kind)
@@ -108,18 +108,18 @@ def share(items, rank, size):
 
 
 class Memory:
-    """What a process keeps from round to round."""
+    """Snapshot that a process keeps from round to round."""
 
     def __init__(self):
-        self.kept = (-1, None)  # the last whole step, and what was behind it
+        self.kept = (-1, None)  # the last whole step, and the state after it
         self.faults_done = set()
 
     def keep(self, step, model, optimizer):
-        # Whole or not at all: one assignment of what is a copy already. An interrupt may come between two.
+        # One assignment of a complete copy: an interrupt may come between two assignments.
         self.kept = (step, [tensor.clone() for tensor in tensors(model, optimizer)])
 
     def agree(self, model, optimizer):
-        """All take the newest snapshot that anybody has; how many steps are done."""
+        """Gives all ranks the newest snapshot of any rank. Returns the number of steps that are done."""
         step, state = self.kept
         steps = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
         dist.all_gather(steps, torch.tensor([step]))
@@ -137,7 +137,7 @@ class Memory:
 
 
 def tensors(model, optimizer):
-    """All that training changes: weights, and the optimizer's momentum."""
+    """The tensors that training changes: weights, and the optimizer's momentum."""
     for parameter in model.parameters():
         yield parameter.data
         state = optimizer.state[parameter]
@@ -147,7 +147,7 @@ def tensors(model, optimizer):
 
 
 def learn(model, optimizer, images, labels, batch, rank, size):
-    """One step; the batch's loss."""
+    """Makes one step. Returns the loss of the batch."""
     pieces = [batch[at : at + PIECE] for at in range(0, len(batch), PIECE)]
     # Gradients and loss in one tensor: all ranks have the step, or none has.
     total = torch.zeros(sum(parameter.numel() for parameter in model.parameters()) + 1, dtype=torch.int64)
@@ -168,7 +168,7 @@ def learn(model, optimizer, images, labels, batch, rank, size):
 
 
 def train(options, memory, call: inprocess.CallWrapper):
-    """What is restarted."""
+    """Trains in one round. This function is restarted."""
     # An interrupt may have come just when no_grad() began, before it could undo itself.
     torch.set_grad_enabled(True)
     rlaunch.torch.init_process_group("gloo")
@@ -207,12 +207,12 @@ def train(options, memory, call: inprocess.CallWrapper):
 
 
 def digest(model):
-    """Of the bytes of all weights."""
+    """The digest of the bytes of all weights."""
     return hashlib.sha256(b"".join(parameter.data.numpy().tobytes() for parameter in model.parameters())).hexdigest()
 
 
 def fail(options, memory, step):
-    """The faults that were asked for, each once."""
+    """Makes the faults that the options name, each once."""
     for kind, rank, at in options.fault:
         if rank == FIRST_RANK and at == step and (kind, at) not in memory.faults_done:
             memory.faults_done.add((kind, at))

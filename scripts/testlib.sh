@@ -7,7 +7,7 @@ scratch=
 limit=1200
 # Integration tests that run at once. Each keeps a third of a processor busy.
 threads=$(($(nproc) * 3))
-# Where the programs of a system are.
+# Directories of the programs of a system.
 system_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 # Simulated jobs of `--all`.
 seeds=50000
@@ -26,7 +26,7 @@ mpi4py=mpi4py==4.1.2
 torch=(torch==2.15.0 nvidia-resiliency-ext==0.4.1)
 torch_needs=(defusedxml filelock fsspec jinja2 networkx numpy nvidia-ml-py packaging psutil pynvml pyyaml setproctitle sympy
     typing_extensions)
-# What is built: by one command, whose libraries serve programs and tests alike.
+# Builds all programs by one command, whose libraries serve programs and tests.
 targets=(--workspace --all-targets)
 # Names of integration tests that are to run; none: all.
 filter=()
@@ -119,7 +119,7 @@ summary() {
     [ "$failed" = 0 ]
 }
 
-# What a run would install: packages of Debian on this machine, and Python's into its scratch directory.
+# Lists the packages that a run would install: Debian's on this machine, and Python's into its scratch directory.
 installs() {
     local missing=()
     ! command -v dpkg-query >/dev/null || mapfile -t missing < <(missing_packages)
@@ -231,7 +231,7 @@ ended() {
     return "$code"
 }
 
-# What the tests need from PyPI is fetched while the compiler works.
+# Packages from PyPI for the tests are fetched while the compiler works.
 start_fetches() {
     [ -n "${RLAUNCH_CLUSTERSHELL-}" ] || background clustershell fetch_clustershell
     [ -n "${RLAUNCH_JAX-}" ] || background jax fetch_jax
@@ -329,7 +329,7 @@ libtpu_if_any() {
 
 # The tests of mpi4py below rlaunch and below the libraries' own launchers: as many of them pass. Some fail in both.
 mpi4py_tests() {
-    local home=$scratch/mpi binary=$scratch/bin/rlaunch name venv own ours theirs
+    local home=$scratch/mpi binary=$scratch/bin/rlaunch name venv own ours expected
     local tests=(-q -e 'pool|ulfm|mpiapi|doc')
     timeout 300 "$home/mpich/bin/pip" --quiet install setuptools wheel &&
         timeout 300 "$home/mpich/bin/pip" --quiet download --no-binary :all: --no-deps --no-build-isolation -d "$home" \
@@ -341,9 +341,9 @@ mpi4py_tests() {
         own=("$venv/bin/mpiexec" -n 2)
         [ "$name" = mpich ] || own+=(--map-by :OVERSUBSCRIBE)
         ours=$(cd "$home"/mpi4py-*/ && summary_of_mpi4py "$binary" -n 2 "$venv/bin/python")
-        theirs=$(cd "$home"/mpi4py-*/ && summary_of_mpi4py "${own[@]}" "$venv/bin/python")
-        printf '%s\n  rlaunch: %s\n  its own: %s\n' "$name" "$ours" "$theirs"
-        [ -n "$ours" ] && [ "$ours" = "$theirs" ] || return 1
+        expected=$(cd "$home"/mpi4py-*/ && summary_of_mpi4py "${own[@]}" "$venv/bin/python")
+        printf '%s\n  rlaunch: %s\n  its own: %s\n' "$name" "$ours" "$expected"
+        [ -n "$ours" ] && [ "$ours" = "$expected" ] || return 1
     done
 }
 
@@ -360,7 +360,7 @@ summary_of_mpi4py() {
         tr '\n' ';'
 }
 
-# A newer torch than Debian's, and NVRx: a gigabyte, which is why only --all has it. What it takes from NVIDIA is made by ourselves.
+# A newer torch than Debian's, and NVRx: a gigabyte, which is why only --all has it. Stub libraries stand in for those of NVIDIA.
 install_torch() {
     local home=$scratch/torch path=/usr/local/bin:/usr/bin:/bin
     PATH="$system_path" timeout 900 python3 -m venv "$home" &&
@@ -411,14 +411,14 @@ build() {
     [ -x "$scratch/bin/rlaunch" ]
 }
 
-# What programs link and import: for the tests that use it, as whoever.
+# Builds the libraries that programs link and import, readable for all users.
 build_client() {
     scripts/build-client --profile "$profile" --out "$scratch/client" || return
     chmod -R a+rX "$scratch/client"
     export RLAUNCH_CLIENT="$scratch/client/python"
 }
 
-# What users install: the wheel in a fresh venv, the .deb and the tarball in scratch roots. A job runs from each. The program is the one
+# Packages for users: the wheel in a fresh venv, the .deb and the tarball in scratch roots. A job runs from each. The program is the one
 # that was built for the tests, under a path with a blank in it and beside another rlaunch.
 packages_run() {
     local home="$scratch/a home" python=/usr/bin/python3 root="$scratch/root" plain="$scratch/plain root" out
@@ -489,7 +489,7 @@ END
     echo "scripts are well formed"
 }
 
-# The tests of the parts, and the integration tests as whoever called.
+# The tests of the parts, and the integration tests as the calling user.
 tests_as_caller() {
     local tiers=${RLAUNCH_REQUIRE_TIERS-} runner
     [ -z "${CI-}" ] || tiers=${tiers:-$(required_tiers "$(id -u)")}

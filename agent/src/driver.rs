@@ -16,7 +16,7 @@ use tokio::runtime::Builder;
 /// Events that are handled before the actions they caused are looked at again.
 const BURST: usize = 256;
 
-/// Runs until the job is over on this host. Returns the exit code.
+/// Runs until the job has ended on this host. Returns the exit code.
 pub(crate) fn run(setup: AgentSetup) -> io::Result<u8> {
     let login = if setup.lease.is_some() { of_login(environment()) } else { OsStrings::default() };
     let runtime = match Builder::new_current_thread().enable_io().enable_time().build() {
@@ -66,10 +66,10 @@ mod tests {
 
     #[test]
     fn an_agent_that_cannot_begin_says_why() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (launcher_end, agent_end) = UnixStream::pair().unwrap();
         let setup = AgentSetup {
             node: NodeId::new(0),
-            edge: Edge::Socket(theirs.into()),
+            edge: Edge::Socket(agent_end.into()),
             // A regular file cannot be waited for (epoll_ctl(2)): not permitted.
             guardian: File::open("/proc/self/exe").unwrap().into(),
             origin: rlaunch_sys::origin::capture().unwrap(),
@@ -78,7 +78,7 @@ mod tests {
             lease: None,
         };
         assert!(run(setup).is_err());
-        let mut launcher = Early::<ToRoot>::new(ours);
+        let mut launcher = Early::<ToRoot>::new(launcher_end);
         let Body::Message(ToRoot::Refused(NodeRefusal::Resource { errno, step })) = launcher.recv().unwrap().body
         else {
             panic!("no refusal")

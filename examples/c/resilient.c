@@ -18,13 +18,14 @@ struct work {
   int failed;
 };
 
-static int is_told(const char *variable, uint32_t rank, uint32_t step) {
-  unsigned who, when;
+static int has_order(const char *variable, uint32_t rank, uint32_t step) {
+  unsigned wanted_rank, wanted_step;
   const char *text = getenv(variable);
-  return text && sscanf(text, "%u:%u", &who, &when) == 2 && who == rank && when == step;
+  return text && sscanf(text, "%u:%u", &wanted_rank, &wanted_step) == 2 && wanted_rank == rank &&
+         wanted_step == step;
 }
 
-/* Waits until all ranks of the round have come so far. A world of one has nobody to wait for. */
+/* Waits until all ranks of the round have reached this step. A world of one waits for no other rank. */
 static int meet(rl_store *store, const rl_round *round, uint32_t step) {
   char name[32];
   if (!store) return RL_OK;
@@ -37,7 +38,7 @@ static int meet(rl_store *store, const rl_round *round, uint32_t step) {
   return result;
 }
 
-/* Where to go on: behind what each of them has done. What the slowest has not done, nobody takes for done. */
+/* Agrees on the next step: the step after the last one that all ranks have done. */
 static int agree(rl_store *store, const rl_round *round, struct work *work) {
   char key[32];
   if (!store) return RL_OK;
@@ -54,9 +55,9 @@ static int agree(rl_store *store, const rl_round *round, struct work *work) {
     int result = rl_store_wait(store, &name, 1, -1);
     if (result == RL_OK) result = rl_store_get(store, key, (size_t)len, &value);
     if (result != RL_OK) return result;
-    uint32_t theirs = (uint32_t)strtoul((char *)value.data, NULL, 10);
+    uint32_t done = (uint32_t)strtoul((char *)value.data, NULL, 10);
     rl_buffer_free(&value);
-    if (theirs < work->done) work->done = theirs;
+    if (done < work->done) work->done = done;
   }
   return RL_OK;
 }
@@ -64,7 +65,7 @@ static int agree(rl_store *store, const rl_round *round, struct work *work) {
 static int train(const rl_round *round, void *user) {
   struct work *work = user;
   rl_store *store = NULL;
-  /* In a round's own space: names of the rounds before are not seen there. Outside rlaunch there is none. */
+  /* The namespace of a round does not show keys of earlier rounds. Outside rlaunch there is no store. */
   int result = rl_store_open(RL_SPACE_GENERATION, &store);
   if (result == RL_E_NO_JOB) result = RL_OK;
   if (result == RL_OK) result = agree(store, round, work);
@@ -72,8 +73,8 @@ static int train(const rl_round *round, void *user) {
     printf("round %u: %u ranks go on at step %u\n", round->number, round->active_world_size, work->done);
   fflush(stdout);
   for (uint32_t step = work->done; result == RL_OK && step < 10; step++) {
-    if (is_told("RESILIENT_DIE", round->initial_rank, step) && round->number == 0) raise(SIGKILL);
-    if (is_told("RESILIENT_FAIL", round->initial_rank, step) && !work->failed) {
+    if (has_order("RESILIENT_DIE", round->initial_rank, step) && round->number == 0) raise(SIGKILL);
+    if (has_order("RESILIENT_FAIL", round->initial_rank, step) && !work->failed) {
       work->failed = 1;
       result = rl_fault("told to fail");
       break;

@@ -1,5 +1,5 @@
 //! Colour on terminals: errors are red, `try` is cyan, labels have the colours of their ranks. Texts are composed without
-//! colour and get it at the edge, so a file or a pipe never has any unless the user asks for it.
+//! colour and get it at the edge. A file or a pipe has no colour unless the user asks for it.
 
 use crate::cli::When;
 use anstyle::{AnsiColor, Style};

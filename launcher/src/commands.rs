@@ -1,4 +1,4 @@
-//! This machine, for the look-up of groups of hosts: the commands that know them.
+//! Commands of this machine that look up groups of hosts.
 
 use crate::cli::{LARGEST, why};
 use crate::serve::devices::hosts_of_slice;

@@ -66,7 +66,7 @@ pub(crate) fn for_files(job: &JobSpec, named: &[Directory], origin: &Origin) -> 
     }
     let logs = job.apps.iter().find_map(|app| app.base.logs.as_ref());
     if let Some((logs, path)) = logs.and_then(|logs| Some((logs, logs.dir.as_ref()?))) {
-        // It may be on a file system that does not answer.
+        // The directory may be on a file system that does not answer.
         let made = origin.interruptibly(|| {
             rlaunch_sys::directory::make_top(path, logs.private)?;
             rlaunch_sys::directory::check_writable(path)

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_in_path_are_named() {
+    fn other_programs_in_path_are_listed() {
         let root = std::env::temp_dir().join(format!("rlaunch-installed-{} x", std::process::id()));
         let dirs = ["a", "b", "c", "d"].map(|name| root.join(name));
         for dir in &dirs {

@@ -1,4 +1,4 @@
-//! The command. It carries the agent, so that one file is the whole install.
+//! The command, which carries the agent: one file is the whole install.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), no_main)]
 

@@ -56,7 +56,7 @@ pub(crate) fn answer(text: &[u8]) -> u8 {
 
 /// Prints a message.
 pub(crate) fn say(text: &str) {
-    // Where stderr is closed the exit code has to do.
+    // If stderr is closed, the exit code has to do.
     let text = colour::painted(phrases::short_lines(text.to_owned()), 2);
     let _closed = write_all(2, text.as_bytes());
 }

@@ -32,7 +32,7 @@ impl From<Error> for Failure {
             Error::TimedOut { .. } => (None, exit::TIMEOUT),
             Error::Closed(_) | Error::Io(_) | Error::Malformed | Error::Version(_) => (None, exit::LAUNCH),
             Error::TooLong(_) | Error::Refused { .. } => (None, exit::LAUNCH),
-            // Of programs that take part in rounds: this one does not.
+            // Errors of programs that take part in rounds: this program does not.
             Error::Interrupted(_)
             | Error::Forked
             | Error::Order(_)

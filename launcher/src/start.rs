@@ -1,5 +1,5 @@
-//! The order of a start: the caller's settings are read first, guardian and agent are forked before anything big exists,
-//! and only then is the command line understood.
+//! The order of a start. The caller's settings are read first. Guardian and agent are forked before anything big exists. The command line
+//! is understood last.
 
 use crate::began::Began;
 use crate::bootstrap::{self};
@@ -49,7 +49,7 @@ pub(crate) fn run() -> u8 {
     };
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     let (args, began, caller) = match pool::detach::split(args, began, &origin) {
-        Ok(ours) => ours,
+        Ok(split) => split,
         Err(code) => return code,
     };
     match cli::apart(&args) {
@@ -91,7 +91,7 @@ pub(crate) fn run() -> u8 {
     }
 }
 
-/// The command of these words. If it only prints, it is done, and its exit code is returned as the error; so is that of a mistake.
+/// The command of these words. A command that only prints is done here. Its exit code is returned as the error, as for a mistake.
 fn command(args: Vec<OsString>, origin: &Origin) -> Result<Command, u8> {
     match cli::parse(args, &|name| std::env::var_os(name), &|path| read_file(path, origin)) {
         Ok(Command::Answer(asked)) => Err(answered(asked, origin)),

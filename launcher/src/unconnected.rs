@@ -1,4 +1,4 @@
-//! Facts about jobs that would run with a silent wrong answer: ranks of MPI that nothing connects, a place where ranks cannot meet, and
+//! Facts about jobs that would run with a silent wrong answer: unconnected ranks of MPI, a rendezvous that ranks cannot reach, and
 //! variables without effect.
 
 use crate::cli::Plan;
@@ -22,7 +22,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Use of MPI by a job, as far as its programs tell. `auto` serves it if a rank may need it. A job with one rank needs no service.
+/// Use of MPI by a job, as far as its programs show. `auto` serves it if a rank may need it. A job with one rank needs no service.
 pub(crate) fn mpi(plan: &Plan) -> MpiPlan {
     let needs: Vec<Needs> = plan.job.apps.iter().map(|app| Needs::of(&app.base)).collect();
     // A rank alone is a world without help, but its program may start others, or a program that does.

@@ -1,8 +1,8 @@
-"""A rank in Python that says when it begins a round, and is then in something that lasts: for `scripts/bench rounds-python`.
+"""A rank in Python for `scripts/bench rounds-python`. It prints when it begins a round, and then waits in a long operation.
 
     blocked_rank.py PACKAGE HOW
 
-PACKAGE has the Wrapper: rlaunch.inprocess, or that whose names it has. HOW: bytecode, sleep, queue, or gloo, an all-reduce that one rank of
+PACKAGE has the Wrapper: rlaunch.inprocess, or the package of NVRx. HOW: bytecode, sleep, queue, or gloo, an all-reduce that one rank of
 the first round never joins. Prints, of each round, `begin NUMBER RANK PID TIME`, with gloo `met NUMBER RANK NANOSECONDS` for what
 init_process_group took, and `out NUMBER RANK TIME`.
 """
@@ -26,18 +26,18 @@ if HOW == "gloo":
 
 
 def say(*words):
-    """One line, at once."""
+    """Prints one line at once."""
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
 def meet(number, rank, size):
-    """A group of gloo, and how long that took."""
+    """Makes a group of gloo. Prints the time that it took."""
     began = time.monotonic_ns()
     limit = datetime.timedelta(seconds=60)
     if OURS:
         rlaunch.torch.init_process_group("gloo", timeout=limit)
     else:
-        # Its store is that of the whole job: each round has keys of its own.
+        # The store belongs to the whole job, so each round has keys of its own.
         base = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), size, False, limit)
         dist.init_process_group("gloo", store=dist.PrefixStore(f"round {number}", base), rank=rank, world_size=size, timeout=limit)
     say("met", number, rank, time.monotonic_ns() - began)
@@ -45,7 +45,7 @@ def meet(number, rank, size):
 
 
 def stay(number, rank):
-    """Where the rank is when another one fails."""
+    """Waits in the operation in which the rank is when another rank fails."""
     if HOW == "bytecode":
         while True:
             pass
@@ -59,7 +59,7 @@ def stay(number, rank):
 
 @inprocess.Wrapper()
 def work(call: inprocess.CallWrapper = None):
-    """What is restarted."""
+    """Function that is restarted."""
     number, rank, size = call.iteration, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     say("begin", number, rank, os.getpid(), time.monotonic_ns())
     if HOW == "gloo":

@@ -1,6 +1,6 @@
 /* crowd PROCESSES DESCRIPTORS
  *
- * So many idle processes with so many descriptors each, for what reads all of /proc. Prints "up" when all are there. They end with
+ * So many idle processes with so many descriptors each, for programs that read all of /proc. Prints "up" when all are there. They end with
  * this one, which ends with its stdin and reaps them: thousands of zombies a round would use up the process ids. */
 #include <fcntl.h>
 #include <signal.h>

@@ -53,14 +53,14 @@ def started(count):
     """Sockets to this many forked workers."""
     sockets = []
     for _ in range(count):
-        ours, theirs = socket.socketpair()
+        own_end, worker_end = socket.socketpair()
         if os.fork() == 0:
-            # As the workers of a job: each in a session of its own, which the scheduler treats as one.
+            # Each worker has a session of its own, like the workers of a job.
             os.setsid()
             for sock in [ours, *sockets]:
                 sock.close()
-            serve(theirs)
-        theirs.close()
+            serve(worker_end)
+        worker_end.close()
         sockets.append(ours)
     return sockets
 
@@ -110,7 +110,7 @@ def memcpy(size, parts):
         for at, data in enumerate(arrays):
             view[at * length : (at + 1) * length] = data
         times.append(time.perf_counter() - began)
-    # As of the calls: the first one makes the pages.
+    # The first copy makes the pages.
     later = sorted(times[1:])
     return later[len(later) // 2]
 

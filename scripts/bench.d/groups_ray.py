@@ -1,4 +1,4 @@
-"""The same of Ray, where a Python has it: `groups_ray.py one|all|sharded|same|start|shutdown WORKERS SECONDS BEGIN`."""
+"""The figures of `scripts/bench groups` for Ray: `groups_ray.py one|all|sharded|same|start|shutdown WORKERS SECONDS BEGIN`."""
 
 import os
 import sys

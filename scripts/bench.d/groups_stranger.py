@@ -14,7 +14,7 @@ WORDS = (b"", b"GET / HTTP/1.0\r\n\r\n", b"rlcalls\n", bytes(200))
 def main(host, port, seconds):
     own = None
     if port == 0:
-        # As busy, with something else.
+        # The program is as busy with connections to itself.
         own = socket.create_server((host, 0), backlog=COUNT)
         port = own.getsockname()[1]
     open_, began = [], time.monotonic()

@@ -4,7 +4,7 @@ import time
 
 
 class Load:
-    """Does nothing, with nothing or with a lot."""
+    """Worker whose methods do nothing, without arguments or with large ones."""
 
     def empty(self):
         return None

@@ -31,7 +31,7 @@ static void say(const char *format, ...) {
 }
 
 // Reads one line.
-static void hear(char *line, size_t most) {
+static void receive(char *line, size_t most) {
     for (;;) {
         char *end = memchr(held, '\n', has);
         if (end) {
@@ -50,7 +50,7 @@ static void hear(char *line, size_t most) {
 }
 
 static void expect(const char *begin, char *line, size_t most) {
-    hear(line, most);
+    receive(line, most);
     if (strncmp(line, begin, strlen(begin))) {
         fprintf(stderr, "'%s' instead of '%s'\n", line, begin);
         exit(1);
@@ -74,7 +74,7 @@ static void reach(void) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     say("cmd=initack pmiid=%s\n", getenv("PMI_ID"));
     for (int n = 0; n < 4; n++) {
-        hear(line, sizeof line);
+        receive(line, sizeof line);
         sscanf(line, "cmd=set size=%d", &size);
         sscanf(line, "cmd=set rank=%d", &rank);
     }

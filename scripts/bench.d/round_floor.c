@@ -1,7 +1,8 @@
-/* round_floor RANKS: the least that a round can take. One process watches RANKS others, each blocked in a read of its socket; a second one,
- * behind another socket, decides. One rank is killed: the decider is told, everybody is told to leave, everybody says that it has, the
- * decider is asked again, everybody is told to begin. Prints the microseconds from before the kill to the beginning of the last rank.
- * No frames, no checks, no store, no environment: what is left is the kernel's share, which is the floor of the `rounds` row. */
+/* round_floor RANKS: the least time that a round can take. One process watches RANKS other processes, each blocked in a read of its socket.
+ * The decider is another process, with a socket to the first one. One rank is killed. The decider is asked, all ranks are ordered to leave,
+ * and all report that they have left. The decider is asked again, and all ranks are ordered to begin. Prints the microseconds from before
+ * the kill to the beginning of the last rank. There are no frames, no checks, no store and no environment: the rest is the kernel's share,
+ * which is the floor of the `rounds` row. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -70,10 +71,10 @@ static void ask(int decider)
     must(write(decider, &word, 1) == 1 && read(decider, &word, 1) == 1, "the decider is gone");
 }
 
-static void tell(const int *sockets, int ranks, char word)
+static void order(const int *sockets, int ranks, char word)
 {
     for (int rank = 1; rank < ranks; rank++)
-        must(write(sockets[rank], &word, 1) == 1, "a rank cannot be told");
+        must(write(sockets[rank], &word, 1) == 1, "no order can be sent to a rank");
 }
 
 int main(int argc, char **argv)
@@ -122,7 +123,7 @@ int main(int argc, char **argv)
             if (who == DEATH) {
                 epoll_ctl(set, EPOLL_CTL_DEL, death, NULL);
                 ask(pair[0]);
-                tell(sockets, ranks, 'L');
+                order(sockets, ranks, 'L');
             } else if (who == 0) {
                 epoll_ctl(set, EPOLL_CTL_DEL, sockets[0], NULL);
             } else if (ready < ranks - 1) {
@@ -130,7 +131,7 @@ int main(int argc, char **argv)
                 must(read(sockets[who], &word, 1) == 1, "a rank is gone");
                 if (++ready == ranks - 1) {
                     ask(pair[0]);
-                    tell(sockets, ranks, 'B');
+                    order(sockets, ranks, 'B');
                 }
             } else {
                 long at;

@@ -1,4 +1,4 @@
-/* The smallest program that can be launched: no C library, no loader, three instructions. What is left of a launch's time is
+/* The smallest program that can be launched: no C library, no loader, three instructions. The rest of a launch's time is
  * the launcher's and the kernel's. */
 void _start(void)
 {

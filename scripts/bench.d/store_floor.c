@@ -1,5 +1,5 @@
 /* store_floor [PATH]: the least that a server of torch's store can do: one epoll loop over TCP, or over a unix socket at PATH, a hash
- * table, no limits, no checks, no guard. What it takes is the kernel's share, which is the floor of the `store` rows. Says its port (of
+ * table, no limits, no checks, no guard. The rest is the kernel's share, which is the floor of the `store` rows. Says its port (of
  * a unix socket 0) and serves until stdin ends. It knows what store_load asks of torch's: set, get, add, and a wait for one key; every
  * value is the last one that was set, of 64 bytes at least. */
 #define _GNU_SOURCE
@@ -73,7 +73,7 @@ static void set(const char *key_name, size_t key_len, uint64_t len)
     key->waiters = NULL;
 }
 
-/* One request at `at`; how long it is, 0 if it goes on. */
+/* Handles the request at `at`. Returns its length, or 0 if more bytes are needed. */
 static size_t request(struct client *from, const char *at, size_t left, char *out, size_t *said)
 {
     if (at[0] == 0)

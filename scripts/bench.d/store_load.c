@@ -126,7 +126,7 @@ static void connect_all(int *fds)
     double start = now();
     for (int i = 0; i < clients; i++)
         fds[i] = connect_one(path, i);
-    /* It has taken all of them in when it has answered each. */
+    /* The server has processed all requests when it has answered each. */
     for (int i = 0; i < clients; i++)
         ask(fds[i], i, ADD, "warm");
     for (int i = 0; i < clients; i++) {
@@ -172,7 +172,7 @@ int main(int argc, char **argv)
     qsort(took, kept, sizeof *took, by_size);
     printf("done %ld %.1f %.1f\n", done, took[kept / 2] * 1e6, took[kept * 99 / 100] * 1e6);
     fflush(stdout);
-    /* Whoever reads this has a look at the server first. */
+    /* The reader of this line measures the server before the end. */
     while (fgets(in, sizeof in, stdin)) {
     }
     /* The others of a fence are ended by a failure. */

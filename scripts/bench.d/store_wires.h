@@ -19,7 +19,7 @@ static enum wire wire;
 static char out[1024], in[8192];
 /* How many clients there are: all of them take part in a fence. */
 static int clients;
-/* Of each client's asks, which the own wire numbers. */
+/* Numbers of each client's requests on the wire of rlaunch. */
 static uint64_t *asked;
 
 static void receive(int fd, void *to, size_t len)
@@ -168,7 +168,7 @@ static int64_t answer_own(int fd, enum what what)
     if (len < 10 || len > sizeof in)
         exit(6);
     receive(fd, in, len);
-    /* Kind and number, then what became of it: a value behind a flag and its length, a number, or done. */
+    /* Kind and number, then the result: a flag, the length and the value; a number; or done. */
     if (in[0] != 1 || in[9] != (what == GET ? 3 : what == ADD ? 5 : 1)) {
         fprintf(stderr, "store_load: it was refused\n");
         exit(7);
@@ -195,7 +195,7 @@ static int connected(int family, const void *to, socklen_t len)
     return fd;
 }
 
-/* Where it is: a unix socket at `path`, or MASTER_ADDR:MASTER_PORT. */
+/* Connects to the unix socket at `path`, or to MASTER_ADDR:MASTER_PORT. */
 static int connect_one(const char *path, int i)
 {
     int fd, one = 1;
@@ -217,7 +217,7 @@ static int connect_one(const char *path, int i)
     return fd;
 }
 
-/* What a server says first, which a client need not wait for. */
+/* The greeting of a server, which a client need not wait for. */
 static void welcomed(int fd)
 {
     if (wire >= JOB)

@@ -3,7 +3,7 @@
  * One sample of the benchmark: how long COMMAND took, seen from outside, and what it left behind. A separate small program,
  * because an interpreter that forks and polls would add half a millisecond to samples of one.
  *
- * It adopts what loses its parent (subreaper), so whatever outlives COMMAND is counted and killed here. Prints one line:
+ * It adopts orphans (subreaper), so processes that outlive COMMAND are counted and killed here. Prints one line:
  *   wall_ns cpu_us code left timed_out
  * where code is what a shell would show and left counts processes that are still there 50 ms after COMMAND's end. */
 #define _GNU_SOURCE

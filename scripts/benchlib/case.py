@@ -24,7 +24,7 @@ class Goal:
 
 @dataclasses.dataclass
 class Case:
-    """What is measured: each contender's callable takes one sample."""
+    """Case of a benchmark: the callable of each contender takes one sample."""
 
     name: str
     unit: str
@@ -32,13 +32,13 @@ class Case:
     floor: str | None = None
     goals: tuple = ()
     max_rounds: int = 1000
-    """For what is steady or slow: fewer rounds than asked for."""
+    """Limit of rounds for steady or slow cases."""
     max_sittings: int = 1000
 
 
 @dataclasses.dataclass
 class Bench:
-    """What the rows are given: tools, launchers, sizes."""
+    """Arguments of the rows: tools, launchers, sizes."""
 
     clock: object
     programs: dict
@@ -55,7 +55,7 @@ class Bench:
     hosts: object = None
     """The testbed of the rows that need hosts, once one of them is asked for."""
     cluster: object = None
-    """The same for the rows that need Slurm."""
+    """The testbed of the rows that need Slurm, once one of them is asked for."""
 
     def size(self, usual, quick):
         """A size, smaller when only a quick look is wanted."""

@@ -19,11 +19,11 @@ MOST = 16
 
 
 class Hosts:
-    """A testbed that comes up with the first sample, and goes with us."""
+    """Testbed that starts with the first sample, and ends with this process."""
 
     name = "hosts"
     options = ()
-    """Of `scripts/testbed up`."""
+    """Options of `scripts/testbed up`."""
 
     def __init__(self, bench):
         self.own_bench = bench
@@ -31,7 +31,7 @@ class Hosts:
         self.environ = dict(os.environ, TESTBED_NAME=f"bench-{self.name}-{os.getpid()}")
         self.holder = None
         self.resting = set()
-        # Under a name that no remote line can hold: where it lies here it is not looked for there.
+        # The name cannot be part of a remote line, so the hosts do not look for the binary at this path.
         self.rlaunch = self.scratch / "o'dd" / "rlaunch"
         self.timed = self.scratch / "timed"
         self.rlaunch.parent.mkdir(parents=True)
@@ -40,7 +40,7 @@ class Hosts:
         self.scratch.parent.chmod(0o755)
 
     def up(self):
-        """Makes it, once; the hosts have the agent's binary then."""
+        """Makes the testbed once, and brings the agent's binary to the hosts."""
         if self.holder:
             return
         line = [TESTBED, "up", str(self.own_bench.size(MOST, 4)), "--hold", "--share", self.scratch, *self.options]
@@ -65,7 +65,7 @@ class Hosts:
         subprocess.run(self.exec(*words), env=self.environ, check=True, stdin=subprocess.DEVNULL, timeout=60)
 
     def launchers(self, count, slots=1):
-        """The launchers, told to use so many hosts with so many ranks each."""
+        """The launchers with options for so many hosts and so many ranks on each."""
         listed = ",".join(f"node{i}:{slots}" if slots > 1 else f"node{i}" for i in range(count))
         found = {}
         for name, launcher in self.own_bench.launchers.items():
@@ -85,17 +85,17 @@ class Hosts:
                                    scratch=str(self.scratch))
 
     def living(self):
-        """What runs on the hosts now, the testbed's own processes, sshd's, and what was started on login not included."""
+        """Processes on the hosts now, without those of the testbed, of sshd, and of login."""
         return {pid for pid in procs.descendants(self.holder.pid) if not procs.name(pid).startswith(("tb-", "sshd"))}
 
-    def settle(self, seconds=10):
-        """Waits until sessions that outlive the command that opened them are gone: the next sample would pay for them."""
+    def wait_for_sessions(self, seconds=10):
+        """Waits for the end of sessions that outlive their command: they would slow the next sample down."""
         deadline = time.monotonic() + seconds
         while procs.descendants(self.holder.pid) - self.resting and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def clear(self):
-        """Ends what a sample that has failed left on the hosts: the next one is another's."""
+        """Ends processes that a failed sample has left on the hosts."""
         procs.kill(self.living())
 
     def job(self, command, token):

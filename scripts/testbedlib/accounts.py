@@ -1,4 +1,4 @@
-"""Who can log in: /etc and the homes that the hosts of a testbed see, made once, as layers above the machine's own.
+"""Accounts: /etc and the homes that the hosts of a testbed see, made once, as layers above the machine's own.
 
 Nothing here touches the machine: all of it is written into the fabric's memory."""
 
@@ -11,7 +11,7 @@ import uuid
 from . import linux, slurm
 
 USER, UID = "tester", 2000
-"""The ordinary user. He has no password; his key opens his account on all hosts, and nobody else's."""
+"""The ordinary user, without a password. The user's key opens only this account, on all hosts."""
 
 STATE = "/run/testbed"
 """Seen by the fabric only: hosts have a /run of their own."""
@@ -45,7 +45,7 @@ def _write(path, text, mode=0o644):
 
 
 def _table(name, own):
-    """A table of /etc without whoever has our user's name or number, and with him."""
+    """A table of /etc with our user, and without other entries of the same name or number."""
     path = pathlib.Path("/etc") / name
     lines = path.read_text().splitlines() if path.exists() else []
     number = {"passwd": 2, "group": 2}.get(name)
@@ -92,7 +92,7 @@ def _make_etc(plan, etc, keys):
         _write(ssh / "sshd_config", SSHD)
         linux.hide_below(ssh)
     for kind in ("rsa", "ecdsa"):
-        # The machine's own identity is nobody's business; a whiteout hides a file of a lower layer.
+        # The machine's own keys must not be visible; a whiteout hides a file of a lower layer.
         os.mknod(ssh / f"ssh_host_{kind}_key", 0o000, os.makedev(0, 0))
     shutil.copy(keys / "host", ssh / "ssh_host_ed25519_key")
     shutil.copy(keys / "host.pub", ssh / "ssh_host_ed25519_key.pub")

@@ -1,4 +1,4 @@
-"""How a command reaches its testbed: an abstract unix socket. The name is free when, and only when, the testbed is gone."""
+"""Connection of a command to its testbed: an abstract unix socket. The name is free when, and only when, the testbed is gone."""
 
 import contextlib
 import errno
@@ -31,7 +31,7 @@ def _address(name):
 
 
 def claim(name):
-    """Takes the name; the fabric listens later, so that the kernel notes *its* pid as the one who answers."""
+    """Takes the name; the fabric listens later, so that the kernel notes *its* pid as the peer."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         listener.bind(_address(name))
@@ -41,7 +41,7 @@ def claim(name):
 
 
 def connect(name):
-    """A line to a testbed; its other end, as the kernel tells it, is the fabric."""
+    """A connection to a testbed. The kernel reports the fabric as its peer."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     line.settimeout(120)
     try:
@@ -106,7 +106,7 @@ def _read_line(line, limit, seconds):
 def ask(name, /, **request):
     """One question, one answer, and at most one descriptor that comes with it."""
     with connect(name) as line:
-        # Who is refused is refused before he has said anything: the answer is there.
+        # A refusal comes before the request is sent: the answer is there.
         with contextlib.suppress(BrokenPipeError):
             line.sendall(json.dumps(request).encode() + b"\n")
         try:
@@ -124,7 +124,7 @@ def ask(name, /, **request):
 def serve(line, answer):
     """The fabric's side: `answer(request)` gives (reply, descriptor or None)."""
     with line:
-        # Before a byte is read: whoever it is, the kernel has noted him.
+        # Checked before a byte is read: the kernel has noted the user of the peer.
         if peer(line)[1] != 0:
             reply, fd = {"refused": "only root may use a testbed"}, None
         else:

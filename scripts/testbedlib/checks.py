@@ -51,13 +51,13 @@ def _spaces_in_use():
 
 
 def _outside():
-    """What a testbed must not change: mounts, and what lies where nobody else writes all the time."""
+    """State of the machine that a testbed must not change: mounts, and files in quiet directories."""
     places = ["/etc", os.path.expanduser("~root"), "/home", "/run"]
     return pathlib.Path("/proc/self/mounts").read_text(), [(p, sorted(os.listdir(p))) for p in places if os.path.isdir(p)]
 
 
 PLACES = ("/tmp", "/var/tmp", "/run", "/dev/shm", "/etc")
-"""Where each host has its own."""
+"""Directories that are private to each host."""
 
 
 def _token():
@@ -101,7 +101,7 @@ def check_down_leaves_nothing():
 
 
 def check_one_kill_ends_everything():
-    """Also what runs in namespaces that a program on a host made."""
+    """One kill ends all processes, also in namespaces that a program on a host has made."""
     with Bed(2) as bed:
         bed.sh("node1", "setsid unshare -pf --mount-proc sleep 42.25 >/dev/null 2>&1 </dev/null &")
         command = bed.start("exec", "node0", "sleep", "43.25")
@@ -220,7 +220,7 @@ def check_streams_and_terminals_pass_through():
         seen = _read_until(terminal, b"", b"tty True")
         os.write(terminal, b"\x03")
         seen = _read_until(terminal, seen, b"once")
-        # Now the command leaves the terminal's group: only `exec` is told by the terminal, and must keep it to itself.
+        # Now the command leaves the terminal's group. Only `exec` gets the signal of the terminal, and must not forward it.
         os.kill(pid, signal.SIGUSR1)
         seen = _read_until(terminal, seen, b"apart")
         os.write(terminal, b"\x03")
@@ -247,7 +247,7 @@ def over(*_):
 signal.signal(signal.SIGINT, lambda *_: say(b"once\\n"))
 signal.signal(signal.SIGUSR1, apart)
 signal.signal(signal.SIGTERM, over)
-# A signal just before a pause() would be waited through: Python runs its handler behind that.
+# A signal just before a pause() would not end it: Python runs the handler after the pause.
 woken, waker = os.pipe()
 os.set_blocking(waker, False)
 signal.set_wakeup_fd(waker)
@@ -262,7 +262,7 @@ def _read_until(terminal, seen, word):
         try:
             seen += os.read(terminal, 1024)
         except OSError as error:
-            # The terminal hung up with its session, and what was on its way in it may be lost: the exit code tells the rest.
+            # The terminal hung up with its session, and output on its way may be lost. The exit code shows the rest.
             if error.errno != errno.EIO:
                 raise
             return seen
@@ -340,7 +340,7 @@ def check_strays_are_seen():
 
 
 def check_only_root_may():
-    """Another user is told so; neither can he use a testbed that is up."""
+    """Another user gets an error, and cannot use a testbed that is up."""
     with Bed(0) as bed:
         with tempfile.TemporaryDirectory() as place:
             # The checkout may be closed to others: the script is handed over by its text.
@@ -352,13 +352,13 @@ def check_only_root_may():
                 done = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", PYTHON, f"{place}/testbed",
                                        *words], env=bed.env, cwd="/", capture_output=True, text=True, check=False)
                 expect(done.returncode == 125 and done.stderr.startswith("testbed: "), words, done)
-        # Whoever says nothing is answered, and holds up nobody else.
+        # A client that sends nothing is answered, and delays no other client.
         mute = "import socket, sys; line = socket.socket(socket.AF_UNIX); line.connect(chr(0) + sys.argv[1]); print(line.recv(99))"
         done = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", PYTHON, "-c", mute,
                                f"rlaunch-testbed/{bed.name}"], cwd="/", timeout=5, capture_output=True, text=True, check=False)
         expect("only root may" in done.stdout, done)
         with channel.connect(bed.name) as line:
-            # It is refused while it is still coming: nobody reads for ever.
+            # The request is refused before its end, so that no read lasts for ever.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 line.sendall(b"x" * (16 * channel.REQUEST))
                 expect(line.recv(1) == b"")
@@ -368,9 +368,9 @@ def check_only_root_may():
 def check_a_line_is_bounded():
     """In bytes and in time, however it comes."""
     for text, limit, seconds, wanted in ((b"x" * 20, 10, 5, "more than 10 bytes"), (b"x" * 5, 10, 0.05, "too long"), (b"x\n", 1, 5, "more")):
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            theirs.sendall(text)
+        ours, client = socket.socketpair()
+        with ours, client:
+            client.sendall(text)
             try:
                 channel._read_line(ours, limit, seconds)  # pylint: disable=protected-access
             except OSError as error:

@@ -1,4 +1,4 @@
-"""Checks of the cables: what is cut is cut without a word, and what is healed goes on."""
+"""Checks of the cables: a cut is silent, and a healed connection continues."""
 
 import time
 
@@ -33,20 +33,20 @@ def check_a_partition_is_silent():
         expect(bed.run("exec", "login", "ssh", "node1", "hostname") == "node1")
 
 
-HEAR = """
+RECEIVE = """
 import socket
-hears = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-hears.bind(("", 7778))
+receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+receiver.bind(("", 7778))
 print("listening", flush=True)
 while True:
-    print(hears.recv(100).decode().strip(), flush=True)
+    print(receiver.recv(100).decode().strip(), flush=True)
 """
 
 
 def check_one_way_is_one_way():
-    """What is cut or lost in one direction passes in the other. The word after the healing is the first to be heard."""
+    """Data that is cut or lost in one direction passes in the other. The word after the healing arrives first."""
     with Bed(1) as bed:
-        ears = {host: bed.python(host, HEAR) for host in ("login", "node0")}
+        ears = {host: bed.python(host, RECEIVE) for host in ("login", "node0")}
         expect(all(ear.stdout.readline() == "listening\n" for ear in ears.values()))
         bed.sh("login", "ssh node0 true")  # neighbours know each other
         for fault, more, cure in (("partition", [], ["heal", "node0"]), ("delay", ["0", "100%"], ["delay", "node0", "0"])):
@@ -72,7 +72,7 @@ def check_a_pair_is_parted():
 
 
 def check_without_arp_there_is_no_route():
-    """As after a power cut: the peer's kernel says so itself, some seconds later."""
+    """The kernel of the peer reports the missing route after some seconds, as after a power cut."""
     with Bed(2) as bed:
         talk = Talk(bed, "login", "node1")
         bed.run("partition", "--arp", "node1")
@@ -163,8 +163,8 @@ def _states(bed, word=""):
     return {line[25] for line in bed.run("ps", "node1").splitlines()[1:] if word in line}
 
 
-def check_what_is_frozen_stands_still():
-    """The kernel still accepts connections, nobody answers; what was stopped before stays so after."""
+def check_a_frozen_host_is_suspended():
+    """The kernel still accepts connections, and no process answers. Processes that were stopped before stay stopped."""
     with Bed(2) as bed:
         talk = Talk(bed, "login", "node1")
         expect(talk.connect() == "connected")

@@ -34,7 +34,7 @@ def _variables(text):
 
 
 def check_a_cluster_serves_root_and_user():
-    """As soon as `up` has returned, and with uneven tasks per node."""
+    """Jobs run as soon as `up` has returned, and with uneven tasks per node."""
     with Bed(4, "--slurm") as bed:
         expect(_states(bed) == {"idle": "4"}, _states(bed))
         for user in ("root", "tester"):
@@ -70,7 +70,7 @@ def check_a_batch_job_ends_and_nothing_of_it_stays():
 
 
 def check_a_job_is_suspended_and_resumed():
-    """As `scontrol suspend` does it."""
+    """A job is suspended by `scontrol suspend`, and resumed."""
     with Bed(1, "--slurm") as bed:
         job = _batch(bed, "-N1", "--wrap", "sleep 72.5")
         bed.run("exec", "login", "scontrol", "suspend", job)
@@ -115,7 +115,7 @@ def check_jobs_are_known_after_a_power_cut_of_login():
 
 
 def check_the_end_of_a_daemon_ends_a_command():
-    """With 125 and the daemon's name; not a command that says that it ends daemons itself."""
+    """The command exits with 125 and the daemon's name. Commands that end daemons themselves continue."""
     for name, host in (("slurmctld", "login"), ("slurmd", "node0"), ("munged", "node0")):
         with Bed(1, "--slurm") as bed:
             waits = bed.start("exec", "login", "sleep", "75.5", stderr=-1)
@@ -123,8 +123,8 @@ def check_the_end_of_a_daemon_ends_a_command():
             expect(other.stdout.readline() == "runs\n")
             bed.run("exec", "--regardless", host, "sh", "-c", f"kill -9 $(pidof {name})")
             expect(waits.wait(10) == 125, name, waits.returncode)
-            told = waits.stderr.read()
-            expect(name in told and host in told, told)
+            error = waits.stderr.read()
+            expect(name in error and host in error, error)
             expect(other.communicate("still\n", timeout=10)[0] == "still\n", name)
 
 
@@ -145,7 +145,7 @@ def _groups_of(bed):
 
 
 def check_a_step_has_control_groups_and_processors_of_its_own():
-    """Also for the processes of an ordinary user, and on a node that was without power meanwhile."""
+    """Steps have control groups, also of an ordinary user, and on a node that was without power meanwhile."""
     with _grouped_bed(2) as bed:
         for again in (False, True):
             if again:
@@ -179,7 +179,7 @@ def check_the_end_of_a_job_ends_processes_that_have_left_its_session():
 
 
 def check_no_control_group_stays():
-    """Whatever ends the testbed, and although the kernel kills no process of a frozen group."""
+    """No control group stays after any end of the testbed, though the kernel kills no process of a frozen group."""
     for end in ("down", "kill-host", "kill"):
         with _grouped_bed(1) as bed:
             _batch(bed, "-N1", "--wrap", "sleep 78.5")
@@ -196,7 +196,7 @@ def check_no_control_group_stays():
 
 
 def check_up_names_the_control_groups_that_are_missing():
-    """As on a machine that has version 2 only, and where they may not be written."""
+    """`up` names missing control groups, as on a machine with version 2 only, or without the right to write them."""
     _grouped_bed(1).__exit__(None)
     for change, why in ((f"umount {cgroups.MOUNT}/freezer", f"none at {cgroups.MOUNT}/freezer"),
                         (f"mount -o remount,bind,ro {cgroups.MOUNT}/cpuset", "failed: Read-only file system")):
@@ -209,7 +209,7 @@ def check_up_names_the_control_groups_that_are_missing():
 
 
 def check_sixteen_nodes_come_and_go():
-    """Twice, under one name. No daemon of theirs stays."""
+    """Sixteen nodes start and end twice, under one name. None of their daemons stays."""
     for _ in range(2):
         before = set(_daemons())
         with Bed(16, "--slurm") as bed:

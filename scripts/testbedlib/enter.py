@@ -20,7 +20,7 @@ LAST_WORDS = 2
 """Seconds between SIGTERM and SIGKILL for a command whose testbed is broken."""
 DROPPED = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "XDG_RUNTIME_DIR", "TMPDIR", "OLDPWD",
            "DBUS_SESSION_BUS_ADDRESS")
-"""What names a thing of the machine that hosts do not see."""
+"""Variables that name objects of the machine which hosts do not see."""
 
 
 def _table(path):
@@ -82,7 +82,7 @@ def run(name, host, user, cwd, words, pidfile, regardless=False):
         reports, alarm = channel.ask(name, do="alarm")
         if reports["died"]:
             raise channel.Refused("\n".join([*reports["died"], REGARDLESS]))
-    # Blocked before the fork, so that none is lost; taken one by one, because a handler would not know who sent it.
+    # Blocked before the fork, so that none is lost; taken one by one, because a handler does not get the sender.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     waiting = [signal.SIGCHLD, ALARM, *FORWARDED]
     signal.pthread_sigmask(signal.SIG_BLOCK, waiting)
@@ -95,7 +95,7 @@ def run(name, host, user, cwd, words, pidfile, regardless=False):
         os.close(complaint_out)
         _become(pidfd, host, user, cwd, words, complaint_in, bond)
     bond.made()
-    # A thread can only be made where children are.
+    # A thread can only be made in the PID namespace of the children.
     linux.setns(own_pid_space, linux.NEWPID)
     os.close(own_pid_space)
     os.close(complaint_in)

@@ -100,7 +100,7 @@ class Fabric:
         try:
             while True:
                 absent = inside.call(login, slurm.absent_nodes, nodes, since)
-                died = self.hear()
+                died = self.note_deaths()
                 if died or not absent:
                     return "\n".join(died) or None
                 if time.monotonic() >= end:
@@ -111,18 +111,18 @@ class Fabric:
         finally:
             os.close(login)
 
-    def ears(self):
+    def death_descriptors(self):
         """Descriptors that are ready when a daemon has died."""
         return [life.words.fd for life in self.lives.values()] if self.plan.slurm else []
 
-    def hear(self):
+    def note_deaths(self):
         """Takes note of the daemons that have died, and rings the alarm; returns all such reports of hosts that are on."""
         for name, life in self.lives.items():
             while self.plan.slurm and (line := life.words.next(wait=False)):
                 report = json.loads(line[len("died "):])
                 life.died.append(f"{report['name']} on {name} has died ({report['how']}):\n{report['log']}")
                 life.daemons.pop(report["name"])
-                # Everyone with the other end sees its end.
+                # The close notifies all commands that wait at the other end.
                 os.close(self.alarm[1])
                 os.close(self.alarm[0])
                 self.alarm = os.pipe()
@@ -174,7 +174,7 @@ class Fabric:
     def _port_of(self, name):
         return self.relays[name].outer if name in self.relays else self.hosts[name].port
 
-    # What can be asked.
+    # Commands.
 
     def do_look(self, names):
         """The state of hosts (none named: all), one after the other with a way in to the first."""
@@ -190,10 +190,10 @@ class Fabric:
 
     def do_alarm(self):
         """Daemons that have died, and a descriptor whose other end closes when the next one does."""
-        return {"died": self.hear()}, os.dup(self.alarm[0])
+        return {"died": self.note_deaths()}, os.dup(self.alarm[0])
 
     def do_strays(self):
-        """What lives beside the hosts, and is neither the fabric nor a relay."""
+        """Processes beside the hosts, without the fabric and its relays."""
         own = os.readlink("/proc/self/ns/pid")
         known = {os.getpid(), *(each.pid for each in self.relays.values())}
         found = []
@@ -266,7 +266,7 @@ class Fabric:
         return {}, None
 
     def do_freeze(self, name):
-        """Everything on the host stands still; its kernel goes on."""
+        """Suspends all processes of the host. Its kernel continues."""
         life = self._life(name)
         if life.frozen is None:
             fd = os.pidfd_open(life.pid)
@@ -276,7 +276,7 @@ class Fabric:
         return {}, None
 
     def do_thaw(self, name):
-        """Everything that ran before goes on."""
+        """Resumes the processes that ran before."""
         life = self._life(name)
         if life.frozen is not None:
             os.kill(life.pid, signal.SIGCONT)
@@ -313,12 +313,12 @@ def _prepare(plan):
 def _serve(fabric, listener, bell):
     while True:
         waiting = select.poll()
-        for fd in (listener, bell, *fabric.ears()):
+        for fd in (listener, bell, *fabric.death_descriptors()):
             waiting.register(fd, select.POLLIN)
         ready = {fd for fd, _ in waiting.poll()}
         if bell.fileno() in ready:
             bell.recv(4096)
-        fabric.hear()
+        fabric.note_deaths()
         if listener.fileno() in ready:
             # A client that went away, or sent nonsense, is its own affair.
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -342,7 +342,7 @@ def run(plan, listener, report, locks):
         signal.set_wakeup_fd(ring.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         linux.name_me(f"tb-fabric:{plan.name}")
-        # What was read so far is never looked at again: forks then share its pages.
+        # Objects so far are frozen, so that forks share their pages.
         gc.collect()
         gc.freeze()
         shares = _prepare(plan)

@@ -148,7 +148,7 @@ def _reap(running, say):
                     break
                 if pid in names:
                     name = names.pop(pid)
-                    # The log comes with the report: a host may be off before anybody asks.
+                    # The log comes with the report, because the host may be off soon.
                     say("died " + json.dumps({"name": name, "how": daemons.ending(status), "log": daemons.tail(name)}))
 
 

@@ -8,7 +8,7 @@ from . import linux
 
 
 LONGEST = 300
-"""Of a command line so much is shown."""
+"""Bytes of a command line that are shown."""
 
 
 def call(pidfd, function, *words):

@@ -75,7 +75,7 @@ def _between(plan, listener, report, bond, locks):
         parent = None
         if bond:
             if plan.cgroup:
-                # They are left to be removed when the parent dies.
+                # The control groups are removed when the parent dies.
                 parent = bond.watch()
             else:
                 bond.keep()

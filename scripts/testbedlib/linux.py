@@ -72,28 +72,28 @@ def name_me(name):
 
 
 class Bond:
-    """Made by a parent, kept by its child: the child is killed when the parent dies, however early."""
+    """Bond of a child to its parent: the child is killed when the parent dies, however early."""
 
     def __init__(self):
-        self._theirs, self._ours = os.pipe()
+        self._child_end, self._parent_end = os.pipe()
 
     def keep(self):
-        """The child's side. The kernel forgets it when the user changes, so it comes after that."""
-        os.close(self._ours)
+        """Asks for the kill in the child. A change of user cancels the request, so the call comes after that."""
+        os.close(self._parent_end)
         _check(_libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0), "asking for a parent-death signal")
-        # A parent of another PID namespace has no number here: that it still lives, only its end of a pipe can tell.
-        if select.select([self._theirs], [], [], 0)[0]:
+        # A parent of another PID namespace has no pid here. Only its end of the pipe shows whether it lives.
+        if select.select([self._child_end], [], [], 0)[0]:
             os._exit(1)
-        os.close(self._theirs)
+        os.close(self._child_end)
 
     def watch(self):
         """The child's side, for a child that has work left when the parent dies: a descriptor that is ready then."""
-        os.close(self._ours)
-        return self._theirs
+        os.close(self._parent_end)
+        return self._child_end
 
     def made(self):
         """The parent's side, after the fork. Its other end closes when it dies."""
-        os.close(self._theirs)
+        os.close(self._child_end)
 
 
 def close_all_but(keep):

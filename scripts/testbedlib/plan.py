@@ -1,4 +1,4 @@
-"""What a testbed looks like: its options, and the names and addresses of its hosts."""
+"""Plan of a testbed: its options, and the names and addresses of its hosts."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ class Host:
 
     @property
     def mac(self):
-        """A fixed one: what neighbours remember stays true when the host is started again."""
+        """A fixed address, so that caches of neighbours stay valid when the host is started again."""
         return f"02:4d:00:00:{self.number >> 8:02x}:{self.number & 255:02x}"
 
     @property

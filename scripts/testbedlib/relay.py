@@ -114,7 +114,7 @@ class Relay:
         self.bridge = f"side-{host.name}"
         self.outer = f"slow-{host.name}"
         inner = f"tap-{host.name}"
-        self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._orders, child_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         fds = [_tap(inner), _tap(self.outer)]
         wires.make_bridge(self.bridge)
         wires.ip(f"link set {inner} master {self.bridge} up", f"link set {self.outer} master {wires.BRIDGE} up")
@@ -123,11 +123,11 @@ class Relay:
             try:
                 signal.set_wakeup_fd(-1)
                 linux.name_me(f"tb-relay:{host.name}")
-                linux.close_all_but((*fds, theirs.fileno()))
-                _pump(*fds, theirs)
+                linux.close_all_but((*fds, child_end.fileno()))
+                _pump(*fds, child_end)
             finally:
                 os._exit(0)
-        theirs.close()
+        child_end.close()
         for fd in fds:
             os.close(fd)
 

@@ -28,7 +28,7 @@ class Absent(Exception):
 
 
 class Bed:
-    """A testbed of a check, driven by the command line as everybody drives it."""
+    """Testbed of a check, used by its command line."""
 
     count = 0
 
@@ -43,7 +43,7 @@ class Bed:
         if not held:
             self.run("up", str(hosts), *options)
             return
-        # It goes with its holder, and that with the end of its stdin: also when this process is killed.
+        # The testbed ends with its holder, and the holder with the end of its stdin, also when this process is killed.
         holder = self.start("up", str(hosts), "--hold", *options, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         if holder.stdout.readline() != "ready\n":
             raise AssertionError(f"up {hosts} {options}: {holder.communicate()[1]}")
@@ -176,7 +176,7 @@ class Talk:
         return self.ask(f"connect {self.server} {limit}")[0]
 
     def echo(self, text, limit=5):
-        """What comes back."""
+        """The text that comes back."""
         self.ask(f"send {text}")
         return self.ask(f"recv {limit}")
 

@@ -1,4 +1,4 @@
-"""What a host sees of the file system: the machine's own, but private where hosts of their own would differ."""
+"""File system of a host: the machine's own, with private directories where real hosts differ."""
 
 import os
 import stat
@@ -12,11 +12,11 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def open_shares(plan):
-    """What stays visible, the folder of `up` and --share: {path: descriptor}. Run by the fabric before anything is covered."""
+    """Folders that stay visible, of `up` and --share: {path: descriptor}. The fabric runs this before it covers any directory."""
     chosen = {}
     for path in dict.fromkeys([plan.cwd, *plan.shares]):
         path = os.path.realpath(path)
-        # What holds a covered place cannot be shown again without uncovering that.
+        # A folder with a covered directory in it cannot be shown again without uncovering that.
         if any(_is_within(path, covered) for covered in _covered()) and \
                 not any(_is_within(covered, path) for covered in _covered()):
             chosen[path] = linux.path_fd(path)

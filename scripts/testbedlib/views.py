@@ -1,4 +1,4 @@
-"""What lives on the hosts, and what should not."""
+"""Processes on the hosts, and strays among them."""
 
 import os
 import re
@@ -78,7 +78,7 @@ def _running_jobs(name):
 
 
 def strays_within(name, chosen, seconds):
-    """The same, once it is empty or the time is over."""
+    """Strays, as soon as there are none, or after so many seconds."""
     end = time.monotonic() + seconds
     while True:
         found = strays(name, chosen)

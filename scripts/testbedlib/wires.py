@@ -47,13 +47,13 @@ def lay_cables(pairs, bridge_of):
 
 
 def pull_cable(host):
-    """The host's device goes with its cable: what it still wants to say reaches nobody."""
+    """Removes a cable with the device of the host. Frames that the host still sends are lost."""
     ip(f"link del {host.port}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """What no longer passes between a host and a peer (None: everybody)."""
+    """Cut between a host and a peer (None: all hosts)."""
 
     host: str
     peer: str = None
@@ -76,7 +76,7 @@ class Cut:
 
 
 def cut(cuts, port_of=None):
-    """Makes exactly these cuts, in one step: frames vanish, and nobody is told."""
+    """Makes exactly these cuts, in one step. Frames vanish without an error."""
     lines = ["table bridge testbed {}", "delete table bridge testbed", "table bridge testbed {",
              "chain forward { type filter hook forward priority 0; policy accept;"]
     lines += [rule for each in cuts for rule in each.rules(port_of)]

@@ -42,7 +42,7 @@ def raises(kind, text, call):
     raise AssertionError(f"{kind} was not raised")
 
 
-# Nobody is called before all is known to be well.
+# No worker is called before all arguments are checked.
 raises(IndexError, "out of range", lambda: group.run_all_workers_sharded_data("note", what=["x"], in_sharded_axes=["data_parallel"]))
 raises(TypeError, "pickle", lambda: group.run_all_workers_multiple_data("note", what=["x", threading.Lock(), "x", "x"]))
 raises(ValueError, "Axis 'no' not found", lambda: group.run_all_workers_sharded_data("note", in_sharded_axes=["no"], what=[1]))

@@ -1,4 +1,4 @@
-"""A controller one of whose hosts is lost: of its own group, and of that which the command line has started."""
+"""A controller that loses a host of its own group, and one of the group that the command line has started."""
 
 import sys
 import time

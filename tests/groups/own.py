@@ -51,7 +51,7 @@ def environment():
 
 
 def starts():
-    """All or none, with the first failure and its last words."""
+    """Starts all workers or none, and reports the first failure with its last words."""
     died = raises(WorkerDied, "rank 1 of group broken", lambda: WorkerGroup("workers.Starts", kwargs={"how": "die"}, n=3, name="broken"))
     assert died.end.signal == signal.SIGKILL and "cannot begin" in died.last_words, died
     error = raises(RuntimeError, "no object here", lambda: WorkerGroup("workers.Starts", kwargs={"how": "raise"}, n=3, name="odd"))
@@ -64,7 +64,7 @@ def starts():
 
 
 def deaths():
-    """In mid-call and in mid-stream, from outside, beside calls of others."""
+    """Kills workers in a call and in a stream, during calls of other workers."""
     group = WorkerGroup("workers.Plain", n=3, name="mortal")
     other, call, stream = group.workers[0].sleep(seconds=0.3), group.workers[1].sleep(seconds=60), group.workers[2].count(n=10**9)
     assert next(stream) == 0
@@ -84,7 +84,7 @@ def deaths():
 
 
 def serializers():
-    """Without pickle: values of JSON or msgpack, and exceptions as texts."""
+    """Uses groups without pickle: values of JSON or msgpack, and exceptions as texts."""
     names = ["json", "msgpack"]
     if importlib.util.find_spec("msgpack") is None:
         raises(ImportError, "pip install msgpack", lambda: WorkerGroup("workers.Plain", n=1, serializer=names.pop()))
@@ -106,7 +106,7 @@ def serializers():
 
 
 def errors():
-    """Each call is answered, and ends the worker only if its method does."""
+    """Checks that each call is answered, and ends the worker only if its method does."""
     with WorkerGroup("workers.Mixed", n=2, name="faulty") as group:
         first = group.workers[0]
         raises(WorkerError, "NoText: <no text", lambda: first.fail_without_text().result(timeout=60))

@@ -1,4 +1,4 @@
-"""A controller waits for what does not come. The wait ends with an error, or prints a line on stderr."""
+"""A controller whose waits do not end by themselves. A wait ends with an error, or prints a line on stderr."""
 
 import asyncio
 import sys
@@ -11,7 +11,7 @@ from rlaunch.groups import _notice as notice
 
 
 class Lines:
-    """A stderr that does something when a line has this text."""
+    """Stream for stderr that calls a function when a line has this text."""
 
     def __init__(self, text, do):
         self.text, self.do, self.seen = text, do, []
@@ -37,7 +37,7 @@ def raises(kind, text, call):
 
 
 def says(text, do, call):
-    """What a call returns that prints this text while it waits. Something is done then."""
+    """Makes a call that prints this text while it waits. Calls ``do`` then, and returns the result of the call."""
     sys.stderr = lines = Lines(text, do)
     try:
         return call()

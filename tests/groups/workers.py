@@ -53,7 +53,7 @@ class Plain:
 
     def fail_oddly(self):
         class Odd(Exception):
-            """Cannot be pickled."""
+            """Object that cannot be pickled."""
 
         raise Odd("odd")
 
@@ -75,14 +75,14 @@ class Plain:
         sys.exit(code)
 
     def fork_and_die(self):
-        """A child has the connection, and stays."""
+        """Leaves a child that holds the connection."""
         if os.fork() == 0:
             time.sleep(600)
             os._exit(0)
         self.die()
 
     def start_child(self):
-        """A child in the worker's session, as an engine is."""
+        """Starts a child in the worker's session, like an engine."""
         import subprocess
 
         return subprocess.Popen(["sleep", "600"]).pid
@@ -182,7 +182,7 @@ class Mixed(Plain):
 
 
 class Chosen(Plain):
-    """Has variables of its own: defaults, and what it wants once it is known where it runs."""
+    """Worker with variables of its own: defaults, and variables that depend on its place."""
 
     _default_options = {"runtime_env": {"env_vars": {"BY_CLASS": "class", "BY_CALLER": "class"}}}
 
@@ -192,7 +192,7 @@ class Chosen(Plain):
 
 
 class Starts:
-    """Its object cannot be made on one rank, for which the others wait."""
+    """Worker whose object cannot be made on one rank, for which the other ranks wait."""
 
     def __init__(self, how):
         if how == "stay" or os.environ["RANK"] == "0":

@@ -85,7 +85,7 @@ fn short(name: &str) -> &str {
 }
 
 #[test]
-fn crates_import_only_what_the_design_allows() {
+fn crates_import_only_the_allowed_crates() {
     let members = members();
     for (name, package) in &members {
         let ours: Vec<&str> = package["dependencies"]

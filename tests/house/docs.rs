@@ -61,7 +61,7 @@ fn no_page_has_more_than_a_thousand_words() {
 
 /// The first programs of these pages are files that are built with the tests.
 #[test]
-fn programs_on_pages_are_those_that_are_built() {
+fn programs_on_pages_are_built() {
     for (page, language, file) in
         [("rust", "rust", "common/client/examples/restart.rs"), ("c", "c", "examples/c/restart.c")]
     {
@@ -92,7 +92,7 @@ fn exit_codes() -> String {
     let rank = |status| shell(Cause::Rank { rank: Rank::new(0), status });
     let killed = |sig| rank(Status::Signaled { sig, core: false });
     let lost = |lost| Cause::Lost { node: NodeId::new(0), lost };
-    let preempted = Cause::Preempted { node: NodeId::new(0), lost: Lost::Unheard };
+    let preempted = Cause::Preempted { node: NodeId::new(0), lost: Lost::NoHeartbeat };
     let kills: Vec<String> =
         [Signal::KILL, Signal::SEGV, Signal::TERM].map(|sig| format!("{} for {sig}", killed(sig))).into();
     let rows = [
@@ -111,7 +111,7 @@ fn exit_codes() -> String {
         ),
         (shell(Cause::Timeout { limit: Span::ZERO }).to_string(), "`--timeout` expired".to_owned()),
         (
-            shell(lost(Lost::Unheard)).to_string(),
+            shell(lost(Lost::NoHeartbeat)).to_string(),
             "the launch failed, a host was lost without a warning, or a part of rlaunch was lost".to_owned(),
         ),
         (

@@ -62,7 +62,7 @@ fn nothing_unfinished_lands() {
 
 /// Copies of them drift apart; those of libc are its own.
 #[test]
-fn errnos_have_one_home() {
+fn errnos_are_defined_once() {
     let named = |line: &str| {
         let name = line
             .trim_start()
@@ -85,7 +85,7 @@ fn errnos_have_one_home() {
 }
 
 #[test]
-fn every_source_says_why_it_exists() {
+fn every_source_has_module_documentation() {
     for path in all_sources() {
         let text = fs::read_to_string(&path).unwrap();
         let first = text.lines().find(|line| !line.starts_with("#!")).unwrap_or_default();

@@ -146,7 +146,7 @@ fn links_and_names_of_documents_lead_somewhere() {
 }
 
 #[test]
-fn slugs_are_those_of_web_pages() {
+fn slugs_equal_the_slugs_of_web_pages() {
     for (heading, anchor) in [
         ("How `0 left running` is counted", "how-0-left-running-is-counted"),
         ("The TCPStore", "the-tcpstore"),

@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 #[test]
-fn committed_pictures_are_those_that_the_script_draws() {
+fn committed_pictures_equal_the_output_of_the_script() {
     let out = Command::new("python3").arg(root().join("scripts/pictures")).arg("--check").output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }

@@ -123,7 +123,7 @@ fn words(sentence: &str) -> Vec<String> {
         .collect()
 }
 
-/// How many ruled-out words and phrases a sentence has: verbs of telling, pronouns in the place of a noun, private words.
+/// Number of ruled-out words and phrases in a sentence: unclear verbs, pronouns in the place of a noun, private words.
 fn ruled_out(words: &[String]) -> usize {
     let at = |index: usize| words.get(index).map_or("", String::as_str);
     let opening = match (at(0), at(1)) {
@@ -258,15 +258,15 @@ pub(crate) fn documents(dir: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn prose_of_comments_reaches_the_goals() {
-    let rooms = ["common", "agent", "launcher", "tests"].map(|room| root().join(room));
-    let files = rooms.iter().flat_map(|room| sources_in(room));
+    let roots = ["common", "agent", "launcher", "tests"].map(|name| root().join(name));
+    let files = roots.iter().flat_map(|dir| sources_in(dir));
     compare_with_list("prose-comments.txt", &missed(files, comments));
 }
 
 #[test]
 fn prose_of_messages_reaches_the_goals() {
-    let rooms = ["launcher/src/view", "launcher/src/cli"].map(|room| root().join(room));
-    let files = rooms.iter().flat_map(|room| sources_in(room));
+    let roots = ["launcher/src/view", "launcher/src/cli"].map(|name| root().join(name));
+    let files = roots.iter().flat_map(|dir| sources_in(dir));
     compare_with_list("prose-messages.txt", &missed(files, messages));
 }
 

@@ -71,7 +71,7 @@ const MEET: &str = "\"$RL\" store set from.$RANK \"rank $RANK\" && \"$RL\" store
                     \"$RL\" store ls from. | wc -l";
 
 #[test]
-fn ranks_and_what_they_start_ask_the_store() {
+fn ranks_and_their_children_reach_the_store() {
     for tier in place::tiers() {
         let done = Plan::rlaunch(["-n", "4", "sh", "-c", MEET]).contain(tier).start().code(0);
         let mut expected: Vec<String> = (0..4).flat_map(|n| [format!("rank {n}"), "4".into(), "4".into()]).collect();
@@ -126,7 +126,7 @@ fn the_socket_is_its_owners_alone_and_goes_with_the_job() {
         drop(case.take_stdin());
         case.code(0);
         assert!(!path.exists(), "{tier}");
-        assert_eq!(socket.read(&mut [0]).unwrap(), 0, "whoever still listens hears of the end");
+        assert_eq!(socket.read(&mut [0]).unwrap(), 0, "the other end reads the end");
     }
 }
 
@@ -135,7 +135,7 @@ const KNOCK: &str = "import socket\ns = socket.socket(socket.AF_UNIX)\nimport sy
                      print(len(s.recv(16)))\nexcept (ConnectionResetError, BrokenPipeError): print(0)\n";
 
 #[test]
-fn a_logout_does_not_take_the_socket_from_a_job_that_goes_on() {
+fn socket_of_a_running_job_survives_logout() {
     let plan = Plan::rlaunch(["-n", "2"]);
     let login = plan.scratch().path("login");
     std::fs::create_dir(&login).unwrap();
@@ -150,7 +150,7 @@ fn a_logout_does_not_take_the_socket_from_a_job_that_goes_on() {
 }
 
 #[test]
-fn another_user_is_not_heard_even_where_the_mode_of_the_socket_is_open() {
+fn another_user_is_refused_even_if_the_mode_of_the_socket_is_open() {
     if !place::is_root() {
         return place::absent("another user at the socket", "needs root");
     }
@@ -204,14 +204,14 @@ pub(crate) fn limit_descriptors(pid: i32, most: &str) {
 }
 
 #[test]
-fn the_socket_goes_also_if_one_of_ours_is_killed() {
+fn socket_is_removed_if_a_process_of_rlaunch_is_killed() {
     for tier in place::tiers() {
         for victim in ["rlaunch", "rlaunch-guard", "rlaunch-agent"] {
             let (case, path) = waiting(Plan::rlaunch(["-n", "2"]).contain(tier).mercy(Mercy::All), 2);
             let agent = case.ours("rlaunch-agent").unwrap();
             let pid = match victim {
                 "rlaunch" => case.pid(),
-                // Nobody but root may look at it.
+                // Only root may read its state.
                 "rlaunch-guard" => census::parent(agent).unwrap(),
                 _ => agent,
             };
@@ -224,7 +224,7 @@ fn the_socket_goes_also_if_one_of_ours_is_killed() {
 
 /// More than the edge takes at a time: what is left goes out as well when the kernel has taken the first part at once.
 #[test]
-fn many_who_are_answered_at_once_are_all_answered() {
+fn callers_are_all_answered_if_many_are_answered_at_once() {
     let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]), 2);
     let mut clients: Vec<UnixStream> = (0..24).map(|_| connect(&path)).collect();
     let value = vec![b'x'; 100 << 10];
@@ -249,7 +249,7 @@ fn many_who_are_answered_at_once_are_all_answered() {
 
 /// A table that grows while threads share it blocks every thread that needs the next descriptor for some 10 ms.
 #[test]
-fn an_agent_has_room_for_descriptors_before_anybody_comes() {
+fn agent_has_room_for_descriptors_before_the_first_connection() {
     let (mut case, _) = waiting(Plan::rlaunch(["-n", "2"]), 2);
     let read =
         |file: &str| std::fs::read_to_string(format!("/proc/{}/{file}", case.ours("rlaunch-agent").unwrap())).unwrap();
@@ -307,7 +307,7 @@ fn malformed_client_is_refused_and_others_continue() {
     case.code(0);
 }
 
-/// As a program would that was built with a later version.
+/// A program of a later version may send unknown requests.
 #[test]
 fn agent_refuses_unknown_requests_and_continues() {
     let (mut case, path) = waiting(Plan::rlaunch(["-n", "2"]), 2);
@@ -345,12 +345,12 @@ fn ranks_of_several_hosts_share_one_store() {
     bed.down();
 }
 
-/// A generation's space is on rank 0's host. Of its loss those hear at once who wait there, by way of the launcher.
+/// The namespace of a generation is on rank 0's host. The launcher notifies waiting ranks of its loss at once.
 #[test]
 fn waiters_learn_of_lost_owner() {
     let Some(bed) = Bed::up(2) else { return };
     let script = "trap '' TERM; [ $RANK = 0 ] && exec sleep 999; \"$RL\" store -g set here yes; echo waits; \
-                  \"$RL\" store -g wait never; echo heard $?";
+                  \"$RL\" store -g wait never; echo code $?";
     for is_cut in [false, true] {
         let words = ["rlaunch", "--ssh-fast", "-H", "node[0-1]", "--lease", "4s", "--grace", "1h", "sh", "-c", script];
         let case = bed.plan("root", "login", words).with_events().start();
@@ -360,9 +360,9 @@ fn waiters_learn_of_lost_owner() {
         } else {
             kill(Pid::from_raw(part(&bed, "node0", "rlaunch-agent")), Signal::SIGKILL).unwrap();
         }
-        case.says_on_stdout("heard 125", 1);
+        case.says_on_stdout("code 125", 1);
         let done = case.code(125);
-        assert_eq!(done.out(), "waits\nheard 125\n");
+        assert_eq!(done.out(), "waits\ncode 125\n");
         done.says("the namespace is gone");
         if is_cut {
             bed.run(["heal"]);

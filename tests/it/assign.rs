@@ -49,9 +49,9 @@ fn a_tree_of_a_file_and_hosts_of_another() {
     let hosts = hosts.display().to_string();
     let out = said(&["--assign", &at, "--hostfile", &hosts, "--lose", "1", "--json"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let told: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
     // Host a goes whole, and c replaces it.
-    assert_eq!(told["rounds"][1]["active_rank"], serde_json::json!([null, null, 2, 3, 1, 0]));
+    assert_eq!(report["rounds"][1]["active_rank"], serde_json::json!([null, null, 2, 3, 1, 0]));
     fs::write(&policy, "[[assign.tree.layer]]\nkeey = 'host'\n").unwrap();
     let out = said(&["--assign", &at, "--hostfile", &hosts]);
     let error = String::from_utf8(out.stderr).unwrap();

@@ -49,9 +49,9 @@ fn a_default_of_the_users_is_not_the_ranks_own() {
     ));
     let done = plan.start().code(0);
     let line = |rank, text| format!("{rank}> {text}");
-    let told = "N= PREFIX= GRACE=9s TIER=t3";
+    let variables = "N= PREFIX= GRACE=9s TIER=t3";
     // The ranks' own variables are no options: a tier in RLAUNCH_TIER has no effect, and each inner job has one rank.
-    assert_eq!(done.sorted(), [line(0, told), line(0, "inner"), line(1, told), line(1, "inner")]);
+    assert_eq!(done.sorted(), [line(0, variables), line(0, "inner"), line(1, variables), line(1, "inner")]);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn many_words_travel() {
 }
 
 #[test]
-fn too_many_words_are_told_with_figures() {
+fn too_long_arguments_are_reported_with_figures() {
     // NAME=VALUE is one string to the kernel, and longer than any may be; VALUE alone is not.
     let value = "v".repeat(131_060);
     let done = Case::start(["-n", "2", "-genv", "A_LONG_NAME", &value, "true"]).code(126);
@@ -174,41 +174,41 @@ fn a_job_that_has_started_needs_no_more_descriptors_for_its_output() {
         let done = Plan::shell(script).contain(tier).start().code(0);
         let out = done.out();
         let lines: Vec<&str> = out.lines().collect();
-        let told: Vec<_> = lines.chunks(2).map(|pair| (pair[0], pair[1])).collect();
+        let ends: Vec<_> = lines.chunks(2).map(|pair| (pair[0], pair[1])).collect();
         let whole = ("33554432", "0");
-        assert!(told.iter().all(|end| [("0", "125"), whole].contains(end)), "{tier}: {told:?}");
-        assert_eq!((told.first(), told.last()), (Some(&("0", "125")), Some(&whole)), "{tier}: {told:?}");
+        assert!(ends.iter().all(|end| [("0", "125"), whole].contains(end)), "{tier}: {ends:?}");
+        assert_eq!((ends.first(), ends.last()), (Some(&("0", "125")), Some(&whole)), "{tier}: {ends:?}");
     }
 }
 
 #[test]
-fn a_limit_on_descriptors_is_named_wherever_it_is_met() {
+fn limit_on_descriptors_is_named_wherever_the_launch_reaches_the_limit() {
     for tier in place::tiers() {
         let script = "for n in $(seq 4 40); do (ulimit -n $n; exec \"$RL\" -n 2 true) 2>&1; echo \"end $n $?\"; done";
         let done = Plan::shell(script).contain(tier).start().code(0);
-        let mut told = String::new();
+        let mut text = String::new();
         let mut refused = 0;
         for line in done.out().lines() {
             match line.strip_prefix("end ").and_then(|end| end.split_once(' ')) {
-                None => told.push_str(line),
-                Some((_, "0")) => assert_eq!(told, "", "{tier}: {line}"),
+                None => text.push_str(line),
+                Some((_, "0")) => assert_eq!(text, "", "{tier}: {line}"),
                 Some((n, code)) => {
                     let named =
-                        told.contains("oo many open files") && told.contains("try     ") && told.contains("ulimit -n");
-                    assert!(code == "125" && named, "{tier}, ulimit -n {n}: {code}, {told}");
+                        text.contains("oo many open files") && text.contains("try     ") && text.contains("ulimit -n");
+                    assert!(code == "125" && named, "{tier}, ulimit -n {n}: {code}, {text}");
                     refused += 1;
                 }
             }
             if line.starts_with("end ") {
-                told.clear();
+                text.clear();
             }
         }
         assert!((10..37).contains(&refused), "{tier}: {refused} of 37 were refused");
     }
 }
 
-/// Runs its words where the kernel refuses one system call (seccomp(2)): `start`, the clone with just the flags of init's;
-/// `watch`, pidfd_open of whoever is born after guardian and agent, for which nobody else may be born meanwhile; `subreaper`,
+/// Program that runs its arguments under a kernel that refuses one system call (seccomp(2)). `start`: the clone with the flags of init.
+/// `watch`: pidfd_open of processes that start after guardian and agent; no other process may start meanwhile. `subreaper`:
 /// prctl(PR_SET_CHILD_SUBREAPER).
 const REFUSE: &str = r#"
 import ctypes, errno, os, struct, sys
@@ -266,7 +266,7 @@ fn refused_subreapers_are_reported() {
 }
 
 #[test]
-fn an_init_that_nobody_knows_is_ended_before_there_is_a_runtime() {
+fn unknown_init_is_ended_before_the_runtime_exists() {
     if !place::tiers().contains(&"t1") || !["python3", "unshare"].into_iter().all(place::has) {
         return;
     }
@@ -331,7 +331,7 @@ fn a_launch_that_failed_starts_nothing_more() {
 }
 
 #[test]
-fn a_command_with_a_typing_error_is_told_only_where_no_such_program_exists() {
+fn command_with_a_typing_error_is_reported_only_if_no_such_program_exists() {
     let mapp = Case::start(["mapp", "-n", "4", "true"]).code(127);
     assert!(mapp.err().starts_with("error: mapp: no such file"), "a note before it: {}", mapp.err());
     mapp.says("  try     rlaunch map, if a command of rlaunch was meant");
@@ -363,7 +363,7 @@ fn a_note_for_options_that_change_nothing() {
 }
 
 #[test]
-fn ranks_that_share_processors_are_told_of_on_a_pipe_too() {
+fn ranks_that_share_processors_are_reported_on_a_pipe_too() {
     let plan = Plan::shell("\"$RL\" map -n 9000 true >/dev/null");
     plan.start().code(0).says("rlaunch: 9000 ranks share ");
     let plan = Plan::shell("\"$RL\" map -q -n 9000 true >/dev/null");

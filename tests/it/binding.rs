@@ -34,7 +34,7 @@ pub(crate) fn cpus_of(done: &Done) -> [BTreeMap<String, String>; 2] {
 }
 
 #[test]
-fn reported_cpus_are_those_of_the_kernel() {
+fn reported_cpus_equal_the_cpus_of_the_kernel() {
     if !has_two_cores() {
         return;
     }
@@ -121,7 +121,7 @@ fn threads_are_the_cpus_of_the_rank() {
 }
 
 #[test]
-fn map_shows_what_a_job_would_report() {
+fn map_shows_the_report_of_a_job() {
     let map = Plan::alone("\"$RL\" map --report-bindings -n 2 -H localhost:2 true").start().code(0);
     let job = Plan::alone("\"$RL\" --report-bindings -n 2 -H localhost:2 true").start().code(0);
     let lines = |text: &str, prefix: &str| {

@@ -97,13 +97,13 @@ impl Case {
     }
 
     /// Its living processes, without the one that the test started.
-    pub(crate) fn all_of_it(&self) -> Vec<census::Proc> {
+    pub(crate) fn all_processes(&self) -> Vec<census::Proc> {
         census::tagged(&self.tag)
     }
 
     /// A process of the case by its name.
     pub(crate) fn ours(&self, comm: &str) -> Option<i32> {
-        self.all_of_it().into_iter().find(|p| p.comm == comm).map(|p| p.pid)
+        self.all_processes().into_iter().find(|p| p.comm == comm).map(|p| p.pid)
     }
 
     pub(crate) fn take_stdin(&mut self) -> ChildStdin {

@@ -76,7 +76,7 @@ impl Proc {
         let ends = [Signal::SIGKILL, Signal::SIGTERM].iter().fold(0, |all, signal| all | 1 << (*signal as i32 - 1));
         all(&["SigPnd", "ShdPnd"]) & ends & !all(&["SigBlk", "SigIgn", "SigCgt"]) != 0
     }
-    /// Whether a test has traced it and not yet released it: its parent hears of its end only then (ptrace(2)).
+    /// Whether a test traces the process: its parent is notified of its exit only after the release (ptrace(2)).
     fn is_held_by_tracer(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|pid| pid.trim() != "0"))
@@ -144,7 +144,7 @@ pub(crate) fn state(pid: i32) -> Option<char> {
 
 /// Processes started by tests themselves, which they reap. Held while one is started, so that none is unknown.
 static KNOWN: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
-/// A case whose leftovers cannot be told from those of others has this to itself, lest the others be blamed.
+/// Lock that a case holds alone if its leftovers cannot be distinguished from those of other cases.
 static ORDER: RwLock<()> = RwLock::new(());
 
 thread_local! {
@@ -227,7 +227,7 @@ fn has_busy_thread(pid: i32) -> bool {
 struct Survey {
     /// The living processes of a case.
     tagged: Vec<Proc>,
-    /// Orphans that cannot be told from those of a case.
+    /// Orphans that cannot be distinguished from those of a case.
     strays: Vec<Proc>,
     /// Whether one of them, or of their descendants, could do the step that the others wait for, but waits for a processor, for the
     /// kernel, or for a tracer, dead or alive.

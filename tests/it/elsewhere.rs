@@ -26,7 +26,7 @@ fn a_directory_that_is_gone_has_no_name_for_other_hosts() {
         "-n 1 --wdir sub -H h true",
     ] {
         let done = on_hosts(GONE, words).start().code(125);
-        assert_eq!((told(&done).as_str(), done.out().as_str()), (said, ""), "nothing was started: {words}");
+        assert_eq!((error_of(&done).as_str(), done.out().as_str()), (said, ""), "nothing was started: {words}");
     }
     let done = on_hosts(GONE, "-n 1 --wdir / -H h pwd").start().code(0);
     assert_eq!(done.out(), "/\ncalled\n");
@@ -96,7 +96,7 @@ fn a_machine_under_two_names_is_said() {
 }
 
 /// Without notes about the machine.
-fn told(done: &Done) -> String {
+fn error_of(done: &Done) -> String {
     done.err().split_inclusive('\n').skip_while(|line| !line.starts_with("error: ")).collect()
 }
 
@@ -112,9 +112,9 @@ fn a_program_that_cannot_be_started_is_the_same_mistake_everywhere() {
         let local = on_hosts(here, &format!("-n 1 {program} word")).start().code(code);
         let hint = hint.map(|hint| format!("  try     {hint}\n")).unwrap_or_default();
         let named = program.trim_matches('\'');
-        assert_eq!(told(&local), format!("error: {named}: {why}\n{hint}"));
+        assert_eq!(error_of(&local), format!("error: {named}: {why}\n{hint}"));
         let remote = on_hosts(here, &format!("-n 1 -H h {program} word")).start().code(code);
-        assert_eq!(told(&remote), format!("error: {named} on h: {why}\n{hint}"));
+        assert_eq!(error_of(&remote), format!("error: {named} on h: {why}\n{hint}"));
     }
     // Python reads this one, wherever it runs.
     for hosts in ["", "-H h"] {

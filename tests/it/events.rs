@@ -20,7 +20,7 @@ fn check(done: &Done) {
 }
 
 #[test]
-fn a_launch_can_be_drawn_from_it() {
+fn launch_can_be_drawn_from_events() {
     for tier in place::tiers() {
         let done = Plan::rlaunch(["-n", "5", "sh", "-c", "echo out; echo err >&2"]).contain(tier).start().code(0);
         check(&done);
@@ -73,7 +73,7 @@ fn event_log_goes_to_a_file_or_a_descriptor() {
 }
 
 #[test]
-fn words_that_are_no_text_survive_in_it() {
+fn words_that_are_no_text_survive_in_events() {
     use std::os::unix::ffi::OsStrExt as _;
     let odd = std::ffi::OsStr::from_bytes(b"\xff\n\"\\");
     let done = Case::start([std::ffi::OsStr::new("-n"), "1".as_ref(), "echo".as_ref(), odd]).code(0);
@@ -93,7 +93,7 @@ fn a_reader_of_the_log_that_leaves_does_not_end_the_job() {
 }
 
 #[test]
-fn a_full_disk_costs_the_log_not_the_job_and_is_told() {
+fn full_disk_ends_the_log_and_not_the_job_and_is_reported() {
     let done = Plan::shell("\"$RL\" --events /dev/full -n 2 echo ran; echo $?").start().code(0);
     assert_eq!(done.out(), "ran\nran\n0\n");
     assert_eq!(done.err().matches("cannot write the event log: no space left on device").count(), 1, "{}", done.err());
@@ -101,7 +101,7 @@ fn a_full_disk_costs_the_log_not_the_job_and_is_told() {
 
 #[test]
 fn session_without_reader_can_be_interrupted() {
-    // The pause is the moment: it waits for a reader of its log, of which nothing tells. Earlier it would have to end so too.
+    // The pause lets rlaunch wait for a reader of its log, which no event shows. An earlier signal has the same effect.
     let script =
         "mkfifo \"$DIR/e\"; \"$RL\" -n 1 --events \"$DIR/e\" true & sleep 0.2; kill -TERM $!; wait $!; echo $?";
     assert_eq!(Plan::shell(script).start().code(0).out(), "143\n");

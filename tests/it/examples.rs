@@ -29,7 +29,7 @@ fn train_learns_the_same_on_any_number_of_ranks() {
 }
 
 #[test]
-fn train_says_who_is_missing() {
+fn train_names_missing_ranks() {
     let train = place::beside("train");
     if !train.is_file() {
         return place::absent("examples/train", "not built");

@@ -188,7 +188,7 @@ fn last_words_that_stand_above_the_report_are_not_repeated() {
 }
 
 #[test]
-fn a_crash_is_told_as_such() {
+fn crash_is_reported_with_its_signal() {
     let done = Case::start(["-n", "2", "sh", "-c", "[ $RANK = 0 ] || kill -SEGV $$; exec sleep 60"]).code(139);
     done.says("rank 1 failed first: SIGSEGV");
     let facts = done.named("rank.exited").find(|e| e["rank"] == 1).unwrap();
@@ -265,7 +265,7 @@ fn failures_after_the_ending_change_nothing() {
 }
 
 #[test]
-fn the_first_failure_counts_also_when_the_job_goes_on() {
+fn first_failure_counts_even_if_the_job_continues() {
     // The crash explains more than an exit code, but it came later.
     let script = "read x <\"$DIR/go$RANK\"; [ $RANK != 0 ] || kill -SEGV $$; exit $((7 - RANK))";
     let plan = Plan::rlaunch(["-n", "3", "--on-failure", "continue", "sh", "-c", script]);
@@ -292,7 +292,7 @@ fn the_time_limit_ends_the_job_and_says_so() {
 }
 
 #[test]
-fn a_success_may_be_told_on_request() {
+fn success_is_reported_on_request() {
     let done = Case::start(["-v", "-n", "2", "true"]).code(0);
     assert_ne!(done.err(), "");
 }
@@ -315,7 +315,7 @@ fn last_words_are_waited_for_where_the_edge_is_full() {
     let tail = done.event("rank.facts")["tail"].as_str().unwrap().to_owned();
     let err = done.err();
     let (_, after) = err.split_once(&tail).expect("the tail is a part of what was said");
-    assert!(after.trim_start().starts_with("rlaunch:"), "it goes on: {:?}", &after[..after.len().min(80)]);
+    assert!(after.trim_start().starts_with("rlaunch:"), "more text follows: {:?}", &after[..after.len().min(80)]);
 }
 
 /// Its last words were waited for until no process wrote any more.

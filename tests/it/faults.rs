@@ -121,14 +121,14 @@ fn record<'a>(done: &'a Done, ev: &str) -> &'a Value {
 }
 
 #[test]
-fn a_host_without_power_is_lost_when_its_lease_is_over() {
+fn host_without_power_is_lost_after_lease_expiry() {
     let Some(bed) = Bed::up(4) else { return };
     struck(&bed, "root", &["kill-host", "node2"])
         .loses_a_host(UNHEARD)
         .says("what is left on node2 could not be counted");
     bed.start_host("node2");
     bed.clean(10);
-    // Where a switch or a router tells of it ssh ends at once. That the host has ended its ranks is only known later.
+    // ssh exits at once if a switch or a router reports the loss. The end of the ranks on the host is only known later.
     let case = struck(&bed, "tester", &["kill-host", "--fin", "node2"]);
     case.case.says_on_stderr("lost contact with node2; its lease ends its ranks within ");
     case.loses_a_host("the connection to node2, or the guardian there, was lost (ssh exited with 255)");
@@ -138,7 +138,7 @@ fn a_host_without_power_is_lost_when_its_lease_is_over() {
 }
 
 #[test]
-fn a_host_that_is_cut_off_ends_its_ranks_before_it_is_called_lost() {
+fn host_that_is_cut_off_ends_its_ranks_before_the_loss_is_reported() {
     let Some(bed) = Bed::up(4) else { return };
     for (user, fault) in [
         ("root", &["partition", "node2"][..]),
@@ -150,7 +150,7 @@ fn a_host_that_is_cut_off_ends_its_ranks_before_it_is_called_lost() {
         let done = struck(&bed, user, fault).loses_a_host(UNHEARD);
         assert_eq!(record(&done, "host.lost")["lost"], "unheard", "{fault:?}");
         bed.run(["heal"]);
-        // sshd hears of the end of the connection.
+        // sshd is notified of the end of the connection.
         bed.clean(30);
     }
     bed.down();
@@ -211,7 +211,7 @@ fn a_slow_and_lossy_cable_costs_no_job() {
 }
 
 #[test]
-fn a_frozen_host_is_lost_and_ends_its_ranks_when_it_goes_on() {
+fn frozen_host_is_lost_and_ends_its_ranks_when_resumed() {
     let Some(bed) = Bed::up(4) else { return };
     let case = running(&bed, "tester", "4s");
     let at = Instant::now();
@@ -225,7 +225,7 @@ fn a_frozen_host_is_lost_and_ends_its_ranks_when_it_goes_on() {
 }
 
 #[test]
-fn an_agent_that_stands_still_for_longer_than_the_lease_loses_its_host() {
+fn agent_suspended_for_longer_than_the_lease_loses_its_host() {
     let Some(bed) = Bed::up(4) else { return };
     for user in ["root", "tester"] {
         let case = running(&bed, user, "4s");
@@ -238,7 +238,7 @@ fn an_agent_that_stands_still_for_longer_than_the_lease_loses_its_host() {
 }
 
 #[test]
-fn a_launcher_that_stands_still_for_less_than_the_lease_costs_nothing_and_for_more_the_job() {
+fn launcher_suspended_for_less_than_the_lease_loses_nothing_and_for_longer_the_job() {
     let Some(bed) = Bed::up(4) else { return };
     let case = job(&bed, "tester", &["--lease", "5s", "sleep", "4"]).start();
     case.events("rank.started", 8);
@@ -291,7 +291,7 @@ fn unanswering_host_does_not_delay_an_interrupt() {
 }
 
 #[test]
-fn the_host_of_rank_0_may_be_lost_while_it_reads() {
+fn host_of_rank_0_may_be_lost_during_its_reads() {
     let Some(bed) = Bed::up(4) else { return };
     let mut case = job(&bed, "tester", &["--lease", "4s", "-l", "cat"]).stdin_pipe().start();
     let mut stdin = case.take_stdin();
@@ -339,7 +339,7 @@ fn ssh_that_is_killed_by_hand_is_named() {
 
 /// A host that booted long before the others, by its own clock.
 #[test]
-fn a_host_whose_clock_is_far_off_is_one_like_any_other() {
+fn host_with_a_wrong_clock_works() {
     let Some(bed) = Bed::up(2) else { return };
     // The children of a process that has unshared its time have another.
     let sshd = "/usr/sbin/sshd -D -e -p 2222 -o PidFile=none & trap \"kill $!\" TERM; wait";

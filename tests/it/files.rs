@@ -34,7 +34,7 @@ fn run(words: &[&str], tier: &str) -> (String, String, Vec<(String, String)>) {
 }
 
 #[test]
-fn each_rank_writes_the_file_that_is_named_after_it() {
+fn each_rank_writes_the_file_with_its_name() {
     for tier in place::tiers() {
         let (out, err, found) = run(&["-n", "3", "-o", "out.%2t", "-e", "err.%t"], tier);
         assert_eq!((out.as_str(), err.as_str()), ("", ""), "{tier}");

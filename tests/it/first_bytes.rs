@@ -5,7 +5,7 @@ use crate::case::Case;
 use crate::place;
 use crate::store::{port, python};
 use rlaunch_keyvalue::store::{Answer, Ask};
-use rlaunch_protocol::wire::frozen::client::client_round::Said;
+use rlaunch_protocol::wire::frozen::client::client_round::ClientMessage;
 use rlaunch_protocol::wire::frozen::client::{Asked, NO_RANK, Space, Words, answer_frame, hello, write_reply};
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn register() -> Vec<u8> {
-    Said::Register(Vec::new()).to_frame()
+    ClientMessage::Register(Vec::new()).to_frame()
 }
 
 /// Waits until a process sleeps.

@@ -84,7 +84,7 @@ fn ranks_are_on_the_cores_near_their_gpus() {
 }
 
 #[test]
-fn too_few_of_them_are_refused_before_any_rank_starts() {
+fn too_few_gpus_are_refused_before_any_rank_starts() {
     if !can_show_some() {
         return;
     }
@@ -99,7 +99,7 @@ fn too_few_of_them_are_refused_before_any_rank_starts() {
     done.says(" need 2 GPUs, and the host has 1");
 }
 
-/// As many GPUs on a host of a testbed, which has a /dev of its own then.
+/// Gives a host of a testbed so many GPUs, in a /dev of its own.
 fn give(bed: &Bed, host: &str, count: usize) {
     let files: Vec<String> = (0..count).map(|n| format!("nvidia{n}")).collect();
     let script = format!(
@@ -112,14 +112,14 @@ fn give(bed: &Bed, host: &str, count: usize) {
 }
 
 #[test]
-fn each_host_gets_as_many_ranks_as_it_has_gpus() {
+fn each_host_gets_a_rank_for_each_of_its_gpus() {
     let Some(bed) = Bed::up(2) else { return };
     give(&bed, "node0", 2);
     give(&bed, "node1", 1);
-    let tell = ["sh", "-c", "echo $RANK $(hostname) $LOCAL_WORLD_SIZE $CUDA_VISIBLE_DEVICES"];
+    let command = ["sh", "-c", "echo $RANK $(hostname) $LOCAL_WORLD_SIZE $CUDA_VISIBLE_DEVICES"];
     for user in ["root", "tester"] {
         let start = |words: &[&str]| {
-            let all = ["rlaunch", "--ssh-fast", "-H", "node[0-1]"].iter().chain(words).chain(&tell).copied();
+            let all = ["rlaunch", "--ssh-fast", "-H", "node[0-1]"].iter().chain(words).chain(&command).copied();
             bed.plan(user, "login", all).with_events().start()
         };
         let done = start(&["--nproc-per-node", "gpu", "--gpus-per-rank", "1"]).code(0);
@@ -150,7 +150,7 @@ fn a_host_that_cannot_be_counted_is_named() {
 }
 
 #[test]
-fn processors_of_another_host_are_those_that_its_login_may_use() {
+fn processors_of_another_host_are_limited_by_its_login() {
     if !place::has("taskset") {
         return;
     }
@@ -164,11 +164,11 @@ fn processors_of_another_host_are_those_that_its_login_may_use() {
 #[test]
 fn a_signal_ends_the_counting() {
     let plan = script(
-        "behave <<'EOF'\necho up >\"$DIR/told\"; exec sleep 999\nEOF\nexec \"$RL\" --nproc-per-node gpu -H h echo ran",
+        "behave <<'EOF'\necho up >\"$DIR/live\"; exec sleep 999\nEOF\nexec \"$RL\" --nproc-per-node gpu -H h echo ran",
     );
-    let told = plan.scratch().fifo("told");
+    let live = plan.scratch().fifo("live");
     let case = plan.start();
-    assert_eq!(std::fs::read(told).unwrap(), b"up\n");
+    assert_eq!(std::fs::read(live).unwrap(), b"up\n");
     case.signal(Signal::SIGINT);
     let done = case.end_with(Mercy::All);
     assert_eq!((done.exit, done.out()), (Exit::Signal(Signal::SIGINT), String::new()), "{}", done.err());

@@ -14,7 +14,7 @@ use std::process::{Command, Output, Stdio};
 
 /// The `[local]` that ClusterShell ships, for flat files of old and new, and commands of every kind.
 const CONF: &str = r"
-# theirs
+# ClusterShell
 [Main]
 default: local
 confdir: $CFGDIR/groups.conf.d /no/such/directory
@@ -85,10 +85,10 @@ fn the_command_knows_groups_as_nodeset_does() {
     let same = |words: &[&str]| {
         let mut nodeset = Command::new(&tool);
         nodeset.args(words).env("CLUSTERSHELL_CFGDIR", scratch.dir()).env("HOME", scratch.dir());
-        let theirs = census::output(nodeset.env_remove("XDG_CONFIG_HOME").stdin(Stdio::null()));
-        assert!(theirs.status.success(), "{words:?}: {}", String::from_utf8_lossy(&theirs.stderr));
+        let expected = census::output(nodeset.env_remove("XDG_CONFIG_HOME").stdin(Stdio::null()));
+        assert!(expected.status.success(), "{words:?}: {}", String::from_utf8_lossy(&expected.stderr));
         let ours = prints(&tool, scratch.dir(), &[&["hosts"], words].concat());
-        assert_eq!(ours, String::from_utf8_lossy(&theirs.stdout), "{words:?}");
+        assert_eq!(ours, String::from_utf8_lossy(&expected.stdout), "{words:?}");
     };
     for list in [
         "@adm",
@@ -205,7 +205,7 @@ fn endless(nodeset: &Path, words: &str, mercy: Mercy) -> Case {
 }
 
 #[test]
-fn an_interrupt_ends_what_was_asked_with_all_that_it_started() {
+fn interrupt_ends_a_group_command_with_its_children() {
     let Some(tool) = nodeset() else { return };
     for (words, signal) in [
         ("hosts @x", Signal::SIGTERM),
@@ -220,7 +220,7 @@ fn an_interrupt_ends_what_was_asked_with_all_that_it_started() {
 }
 
 #[test]
-fn a_killed_launcher_takes_what_was_asked_along() {
+fn killed_launcher_takes_a_group_command_along() {
     let Some(tool) = nodeset() else { return };
     for words in ["hosts @x", "-H @x true"] {
         let case = endless(&tool, words, Mercy::LostHosts);

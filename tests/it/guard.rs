@@ -25,32 +25,32 @@ fn store_guard_option_selects_the_clients() {
     if !place::has("python3") {
         return;
     }
-    for (whom, is_open) in [("job", false), ("hosts", true), ("off", true)] {
-        let mut case = python(&["-n", "2", "--store-guard", whom], HOLD).stdin_pipe().start();
+    for (mode, is_open) in [("job", false), ("hosts", true), ("off", true)] {
+        let mut case = python(&["-n", "2", "--store-guard", mode], HOLD).stdin_pipe().start();
         case.says_on_stdout("ready", 2);
         let port = port(&case);
-        assert!(if is_open { is_answered(port) } else { gets_nothing("127.0.0.1", port) }, "{whom}");
+        assert!(if is_open { is_answered(port) } else { gets_nothing("127.0.0.1", port) }, "{mode}");
         drop(case.take_stdin());
         case.code(0);
-        let done = python(&["-n", "3"], MEET).env("RLAUNCH_STORE_GUARD", whom).start().code(0);
-        assert_eq!(done.sorted(), (0..3).map(|n| format!("{n} here True 0")).collect::<Vec<_>>(), "{whom}");
+        let done = python(&["-n", "3"], MEET).env("RLAUNCH_STORE_GUARD", mode).start().code(0);
+        assert_eq!(done.sorted(), (0..3).map(|n| format!("{n} here True 0")).collect::<Vec<_>>(), "{mode}");
     }
 }
 
 #[test]
-fn hosts_of_the_job_are_told_from_others() {
+fn hosts_of_the_job_are_distinguished_from_other_hosts() {
     let Some(bed) = Bed::up(4) else { return };
-    for whom in ["hosts", "off"] {
-        let (mut case, ask, port) = held(&bed, "tester", &["--store-guard", whom]);
+    for mode in ["hosts", "off"] {
+        let (mut case, ask, port) = held(&bed, "tester", &["--store-guard", mode]);
         // A value of one byte: eight of its length, and itself.
-        for (host, is_served) in [("node0", true), ("node2", true), ("login", whom == "off")] {
+        for (host, is_served) in [("node0", true), ("node2", true), ("login", mode == "off")] {
             let words = ["exec", "--user", "root", "--cwd", "/", host, "python3", ask.to_str().unwrap(), &port];
             let said = bed.run(words);
-            assert_eq!(said.trim_end() != "b''", is_served, "{whom} {host}: {said}");
+            assert_eq!(said.trim_end() != "b''", is_served, "{mode} {host}: {said}");
         }
         drop(case.take_stdin());
         let done = case.code(0);
-        assert_eq!(done.err().contains("no host of the job has that address"), whom == "hosts", "{}", done.err());
+        assert_eq!(done.err().contains("no host of the job has that address"), mode == "hosts", "{}", done.err());
         bed.clean(2);
     }
     bed.down();
@@ -109,7 +109,7 @@ say("all")
 "#;
 
 #[test]
-fn a_crowd_of_strangers_keeps_nobody_out() {
+fn crowd_of_strangers_keeps_no_rank_out() {
     if !place::has("python3") {
         return;
     }

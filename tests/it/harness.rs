@@ -50,7 +50,7 @@ fn another_exit_code_is_noticed() {
 
 #[test]
 #[should_panic(expected = "before it was finished")]
-fn a_case_that_nobody_finishes_is_noticed() {
+fn unfinished_case_is_noticed() {
     drop(Plan::shell("exec sleep 77").start());
 }
 

@@ -8,12 +8,12 @@ use crate::watch::Exit;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-const TELLS: &str = "echo $RLAUNCH_HOOK $RLAUNCH_HOOK_LEVEL g$RLAUNCH_HOOK_GENERATION r$RLAUNCH_HOOK_ROUND \
+const PRINT: &str = "echo $RLAUNCH_HOOK $RLAUNCH_HOOK_LEVEL g$RLAUNCH_HOOK_GENERATION r$RLAUNCH_HOOK_ROUND \
      $RLAUNCH_HOOK_KIND rank $RLAUNCH_HOOK_RANKS $RLAUNCH_HOOK_WORLD_BEFORE to $RLAUNCH_HOOK_WORLD code $RLAUNCH_HOOK_EXIT_CODE";
 
 #[test]
-fn commands_are_told_of_generations_and_of_the_end() {
-    let words = ["-n", "2", "--max-restarts", "1", "--restart-delay", "0", "--on-restart", TELLS, "--on-exit", TELLS];
+fn hooks_run_for_generations_and_for_the_end() {
+    let words = ["-n", "2", "--max-restarts", "1", "--restart-delay", "0", "--on-restart", PRINT, "--on-exit", PRINT];
     let script = "[ $RANK = 1 ] && exit 7; exec sleep 1000";
     for tier in place::tiers() {
         let plan = Plan::rlaunch(words).args(["sh", "-c", script]);
@@ -25,13 +25,13 @@ fn commands_are_told_of_generations_and_of_the_end() {
 }
 
 #[test]
-fn commands_are_told_of_rounds() {
+fn hooks_run_for_rounds() {
     let train = place::beside("train");
     if !train.is_file() {
         assert!(std::env::var_os("CI").is_none(), "{} was not built", train.display());
         return place::absent("hooks", "train was not built; cargo build --workspace builds it");
     }
-    let words = ["-n", "3", "--on-restart", TELLS, "--on-exit", TELLS];
+    let words = ["-n", "3", "--on-restart", PRINT, "--on-exit", PRINT];
     let plan = Plan::rlaunch(words).args([train.as_os_str()]).args(["--resilient", "--epochs", "150"]);
     let case = plan.start();
     case.says_on_stdout("epoch   3", 1);
@@ -59,7 +59,7 @@ fn failing_or_hanging_hook_changes_nothing() {
     Plan::rlaunch(["--on-exit", "sleep 1000 & true", "true"]).start().code(0);
 }
 
-/// SIGTERM comes first, and is heard by what has gone into a session of its own; what is deaf is killed there.
+/// SIGTERM comes first, also to processes in sessions of their own. Processes that ignore it are killed.
 #[test]
 fn interrupt_sends_sigterm_to_all_hook_processes() {
     let polite = "trap 'echo asked; exit 0' TERM; echo polite is up; sleep 1000 & wait";
@@ -91,7 +91,7 @@ fn slow_hook_delays_only_the_end() {
 
 #[test]
 fn exit_hook_runs_on_interrupt_and_ends_with_a_killed_launcher() {
-    let case = Plan::rlaunch(["--on-exit", TELLS, "sleep", "1000"]).start();
+    let case = Plan::rlaunch(["--on-exit", PRINT, "sleep", "1000"]).start();
     case.event("rank.started");
     case.signal(Signal::SIGINT);
     let done = case.finish(Exit::Signal(Signal::SIGINT));

@@ -64,7 +64,7 @@ fn rlaunch_runs_on_a_host_as_either_user() {
 #[test]
 #[should_panic(expected = "left behind on the hosts")]
 fn leftover_on_a_host_is_noticed() {
-    let Some(bed) = Bed::up(1) else { panic!("left behind on the hosts: nobody can tell here") };
+    let Some(bed) = Bed::up(1) else { panic!("left behind on the hosts: cannot be tested here") };
     // Free of our tag, and of the login: only the host knows of it.
     bed.run(["exec", "--cwd", "/", "login", "ssh", "node0", "env -i setsid sleep 77 </dev/null >/dev/null 2>&1 &"]);
     bed.down();
@@ -72,8 +72,8 @@ fn leftover_on_a_host_is_noticed() {
 
 #[test]
 #[should_panic(expected = "dropped before it was taken down")]
-fn a_testbed_that_nobody_takes_down_is_noticed() {
-    let Some(bed) = Bed::up(0) else { panic!("dropped before it was taken down: nobody can tell here") };
+fn testbed_that_is_not_taken_down_is_noticed() {
+    let Some(bed) = Bed::up(0) else { panic!("dropped before it was taken down: cannot be tested here") };
     drop(bed);
 }
 

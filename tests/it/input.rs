@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use std::io::Write as _;
 
 #[test]
-fn rank_0_reads_it_byte_for_byte() {
+fn rank_0_reads_input_byte_for_byte() {
     let size = if place::full() { "1G" } else { "64M" };
     let script = format!(
         "mkfifo \"$DIR/p\"; sha256sum <\"$DIR/p\" >\"$DIR/want\" & \
@@ -30,7 +30,7 @@ fn from_a_file_and_from_nowhere() {
 }
 
 #[test]
-fn input_that_cannot_be_read_is_told() {
+fn unreadable_input_is_reported() {
     let done = Plan::shell("\"$RL\" -n 2 cat <\"$DIR\"").start().code(0);
     let said = "rlaunch: standard input cannot be read: is a directory; rank 0 gets end of file\n";
     assert_eq!((done.out(), done.err()), (String::new(), said.to_owned()));
@@ -70,7 +70,7 @@ fn rank_that_reads_late_or_by_a_child_gets_its_input() {
 }
 
 #[test]
-fn each_rank_reads_all_of_it_at_its_own_pace() {
+fn each_rank_reads_all_input_at_its_own_pace() {
     let script = "head -c 5M /dev/urandom >\"$DIR/f\"; want=$(sha256sum <\"$DIR/f\")
          \"$RL\" -n 3 --stdin all sh -c '[ $RANK = 1 ] && read x <\"$DIR/go\"; exec sha256sum' <\"$DIR/f\" | grep -c \"$want\"
          \"$RL\" -n 3 --stdin all sh -c '[ $RANK = 1 ] && exec head -c 1 >\"$DIR/one\"; exec wc -c' <\"$DIR/f\"; wc -c <\"$DIR/one\"
@@ -145,7 +145,7 @@ fn a_rank_that_reads_slowly_loses_nothing() {
 }
 
 #[test]
-fn input_that_nobody_wants_is_left_for_the_next_program() {
+fn unread_input_is_left_for_the_next_program() {
     // As with any program that does not read: nothing was taken from a file that others share.
     let script = "printf 'a\\nb\\n' >\"$DIR/f\"; { \"$RL\" -n 1 --stdin none true; cat; } <\"$DIR/f\"";
     assert_eq!(Plan::shell(script).start().code(0).out(), "a\nb\n");

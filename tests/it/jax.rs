@@ -50,7 +50,7 @@ fn two_processes_of_this_host_need_no_argument() {
 }
 
 #[test]
-fn nor_by_the_packages_initialize_which_passes_all_of_them() {
+fn initialize_of_the_package_passes_all_arguments() {
     let (Some(python), Some(client)) = (python(), place::client()) else { return };
     // JAX itself is asked what it was given, and nothing is left for it to find out.
     let script = SUM.replace(
@@ -65,7 +65,7 @@ fn nor_by_the_packages_initialize_which_passes_all_of_them() {
 }
 
 #[test]
-fn nor_do_those_of_two_hosts() {
+fn two_processes_of_two_hosts_need_no_argument() {
     let Some(python) = python() else { return };
     let Some(bed) = Bed::up(2) else { return };
     sums(bed.plan("tester", "login", ["rlaunch", "--ssh-fast", "-H", "node[0-1]"]).with_events(), python, SUM);

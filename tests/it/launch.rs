@@ -11,9 +11,9 @@ use std::os::unix::ffi::OsStrExt as _;
 const ODD: &[u8] = b"a\xff\xfe b'\"\n\t$x";
 
 #[test]
-fn ranks_know_who_they_are() {
-    let who = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT";
-    let done = Case::start(["-n", "4", "-l", "sh", "-c", who]).code(0);
+fn ranks_know_their_identity() {
+    let identity = "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT";
+    let done = Case::start(["-n", "4", "-l", "sh", "-c", identity]).code(0);
     let port = done.event("host.ready")["master_port"].as_u64().unwrap();
     let expected: Vec<String> = (0..4).map(|r| format!("{r}: {r}/4 {r}/4 127.0.0.1:{port}")).collect();
     assert_eq!(done.sorted(), expected);
@@ -24,7 +24,7 @@ fn ranks_know_who_they_are() {
 }
 
 #[test]
-fn every_contract_tells_the_same() {
+fn every_contract_has_the_same_identity() {
     let script = "echo $RANK $OMPI_COMM_WORLD_RANK $RLAUNCH_RANK of $WORLD_SIZE $OMPI_COMM_WORLD_SIZE \
                   $RLAUNCH_WORLD_SIZE on $LOCAL_RANK $OMPI_COMM_WORLD_LOCAL_RANK $MPI_LOCALRANKID $RLAUNCH_LOCAL_RANK \
                   of $LOCAL_WORLD_SIZE $MPI_LOCALNRANKS $TORCHELASTIC_USE_AGENT_STORE $GROUP_RANK";
@@ -126,7 +126,7 @@ const INHERITED: [&str; 3] = [
 ];
 
 #[test]
-fn the_streams_of_many_ranks_are_their_own_and_end_with_them() {
+fn streams_of_many_ranks_are_separate_and_end_with_their_ranks() {
     // So many at once that the agent's descriptors are no longer near enough for a child to take as they are.
     let ranks = 60;
     for tier in place::tiers() {
@@ -181,7 +181,7 @@ fn a_caller_that_ignores_the_ends_of_its_children_changes_nothing_for_us() {
 }
 
 #[test]
-fn a_broken_pipe_ends_a_rank_as_it_would_end_it_without_us() {
+fn broken_pipe_ends_a_rank_as_without_rlaunch() {
     // std ignores SIGPIPE in rlaunch itself; in a rank it must be what the caller had.
     let script = "\"$RL\" -n 1 sh -c 'yes | head -n 1; grep SigIgn /proc/self/status'";
     let done = Plan::shell(script).start().code(0);
@@ -213,8 +213,8 @@ fn a_nested_rlaunch_starts_a_world_of_its_own() {
         for outer in ["0: ", "1: "] {
             let inner: BTreeSet<_> = lines.iter().filter_map(|line| line.strip_prefix(outer)).collect();
             let ports: BTreeSet<_> = inner.iter().map(|line| line.split(' ').nth(1).unwrap()).collect();
-            let who: Vec<_> = inner.iter().map(|line| line.split(' ').next().unwrap()).collect();
-            assert_eq!((who, ports.len()), (vec!["0/3", "1/3", "2/3"], 1), "{out}");
+            let ranks: Vec<_> = inner.iter().map(|line| line.split(' ').next().unwrap()).collect();
+            assert_eq!((ranks, ports.len()), (vec!["0/3", "1/3", "2/3"], 1), "{out}");
         }
     }
 }

@@ -42,7 +42,7 @@ fn a_launcher_command_that_outlives_its_agents_is_ended_before_rlaunch_exits() {
     }
 }
 
-/// As in a container that has the variables of its job, and not its programs.
+/// A container may have the variables of its job, and not its programs.
 #[test]
 fn an_srun_that_is_missing_is_named_with_a_way_out() {
     let script = r#"mkdir "$DIR/bin"; PATH=$DIR/bin exec "$RL" -n 1 "$@""#;
@@ -57,7 +57,7 @@ fn an_srun_that_is_missing_is_named_with_a_way_out() {
     plan("--launcher local /bin/true").start().code(0);
 }
 
-/// As in a shell that ssh has opened on a node of a job, and in a container.
+/// Shells that ssh has opened on a node of a job, and containers, have such an environment.
 #[test]
 fn a_job_of_slurm_without_hosts_is_noted_and_runs_here() {
     let run = |words: &str| {

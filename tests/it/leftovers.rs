@@ -125,7 +125,7 @@ fn a_stranger_that_holds_the_output_is_not_waited_for() {
 }
 
 #[test]
-fn after_a_failure_nobody_is_waited_for() {
+fn after_a_failure_no_process_is_waited_for() {
     for tier in place::tiers() {
         let case = Plan::rlaunch(["-n", "2", "sh", "-c", "sleep 999 & exit 4"]).contain(tier).start();
         let done = case.code(4);
@@ -154,7 +154,7 @@ fn pid(event: &serde_json::Value) -> i32 {
 }
 
 #[test]
-fn a_rank_that_is_stopped_and_continued_goes_on() {
+fn rank_continues_after_sigstop_and_sigcont() {
     for tier in place::tiers() {
         let plan = Plan::rlaunch(["-n", "2", "sh", "-c", "read x <\"$DIR/go$RANK\"; echo over"]).contain(tier);
         let go = ["go0", "go1"].map(|name| plan.scratch().fifo(name));
@@ -192,8 +192,8 @@ fn ever_forking_process_is_killed() {
     }
 }
 
-/// As process 1 that reaps only its own children: prints how its program has ended, and the processes that were left to it. Interrupts
-/// what says something.
+/// Process 1 that reaps only its own children. It prints the exit of its program and the processes that were left to it. It interrupts a
+/// program that prints a line.
 const NO_REAPER: &str = "import os, subprocess, sys
 child = subprocess.Popen([os.environ['RL'], *sys.argv[1:]], stdout=subprocess.PIPE)
 if child.stdout.readline():
@@ -228,7 +228,7 @@ fn no_zombie_is_left_if_process_1_does_not_reap() {
 }
 
 #[test]
-fn a_killed_launcher_takes_everything_along() {
+fn killed_launcher_takes_all_processes_along() {
     for tier in place::tiers() {
         let script = format!("{ESCAPE} echo ready; exec sleep 996");
         let case = Plan::rlaunch(["-n", "3", "sh", "-c", &script]).contain(tier).start();
@@ -301,7 +301,7 @@ fn usage_is_reported_after_a_sweep() {
 }
 
 #[test]
-fn an_agent_that_stands_still_keeps_nothing_alive() {
+fn suspended_agent_keeps_nothing_alive() {
     // It cannot see that the launcher is gone; the guardian does.
     for tier in place::tiers() {
         let script = format!("{ESCAPE} echo ready; exec sleep 996");
@@ -316,7 +316,7 @@ fn an_agent_that_stands_still_keeps_nothing_alive() {
 }
 
 #[test]
-fn a_guardian_that_stands_still_keeps_nothing_alive() {
+fn suspended_guardian_keeps_nothing_alive() {
     // It cannot see that the launcher is gone; the agent does, and ends what is below it.
     for tier in place::tiers() {
         let script = format!("{ESCAPE} echo ready; exec sleep 996");
@@ -328,7 +328,7 @@ fn a_guardian_that_stands_still_keeps_nothing_alive() {
         census::wait_stopped(guardian, true);
         case.signal(Signal::SIGKILL);
         census::wait_until("the agent's end", || census::children(guardian).iter().all(|p| p.state == 'Z'));
-        let left: Vec<_> = case.all_of_it().into_iter().filter(|p| p.pid != guardian).collect();
+        let left: Vec<_> = case.all_processes().into_iter().filter(|p| p.pid != guardian).collect();
         assert!(left.is_empty(), "{tier}: {left:#?}");
         assert_eq!(case.end_with(Mercy::All).exit, Exit::Signal(Signal::SIGKILL), "{tier}");
     }

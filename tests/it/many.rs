@@ -5,7 +5,7 @@ use crate::ssh::script;
 
 /// Twenty hosts take more descriptors than this soft limit gives. ssh is called once more, to ask for the way.
 #[test]
-fn the_limit_on_descriptors_is_raised_for_hosts_and_for_nobody_else() {
+fn limit_on_descriptors_is_raised_for_hosts_and_not_for_children() {
     let behave = "behave <<'EOF'\nulimit -S -n >>\"$DIR/limits\"\nEOF\nulimit -S -n 64\n";
     for more in ["", "--propagate-limits nofile"] {
         let job = format!(
@@ -34,7 +34,7 @@ fn too_many_hosts_for_the_hard_limit_on_descriptors_are_refused_before_any_is_re
     assert_eq!(script(&job).start().code(0).out(), "up\n".repeat(20));
 }
 
-/// Of a thousand hosts this many are there; the others refuse. Under the limit on descriptors that users have.
+/// Plan for a thousand hosts under the usual limit on descriptors. Hosts that match `there` are there, and the others refuse.
 fn thousand(there: &str, options: &str) -> Plan {
     let behave = format!(
         "behave <<'EOF'\ncase $1 in -G) exit;; esac\ncase \"$*\" in *' -- h'{there}' '*) ;; \
@@ -71,10 +71,10 @@ fn a_job_of_a_thousand_hosts_of_which_three_hundred_are_there() {
     done.says("continuing with 300 ranks on 300 of 1000 hosts, without h[0-99,400-999]: nothing listens");
 }
 
-/// Hosts without power held every place of the fan-out for as long as one host may take, and so did those behind them: the last
-/// of these were heard of twice as late.
+/// Hosts without power once held every place of the fan-out for the longest time that a host may take. The last hosts after them were
+/// reported twice as late.
 #[test]
-fn hosts_that_do_not_answer_keep_nobody_waiting() {
+fn hosts_that_do_not_answer_delay_no_other_host() {
     let behave = "behave <<'EOF'\ncase $1 in -G) exit;; esac\n\
                   case \"$*\" in *' -- up'*) ;; *) exec sleep 999;; esac\nEOF\n";
     let words = "--ssh-fast --agent-path \"$RL\" --connect-timeout 14s --min-hosts 10 -H off[0-69],up[0-9] echo up";

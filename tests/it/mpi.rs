@@ -211,7 +211,7 @@ fn ranks_are_worlds_of_their_own_without_a_listener() {
 
 /// Nothing shows that the job uses MPI: one rank, and it is a shell.
 #[test]
-fn files_of_an_unserved_world_go_when_it_is_killed() {
+fn files_of_an_unserved_world_are_removed_when_the_job_is_killed() {
     let scratch = Scratch::new();
     for hello in hellos(scratch.dir()).into_iter().filter(Hello::has_programs) {
         for words in ["", "--mpi none"] {
@@ -431,9 +431,9 @@ fn stranger_at_the_port_gets_no_byte() {
         let mut socket = TcpStream::connect(&at).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         std::io::Write::write_all(&mut socket, hello).unwrap_or_default();
-        let mut heard = Vec::new();
-        let _reset = std::io::Read::read_to_end(&mut socket, &mut heard);
-        assert_eq!(heard, b"", "a stranger hears nothing");
+        let mut received = Vec::new();
+        let _reset = std::io::Read::read_to_end(&mut socket, &mut received);
+        assert_eq!(received, b"", "a stranger receives nothing");
     }
     let mut case = case;
     drop(case.take_stdin());
@@ -474,7 +474,7 @@ fn process_is_served_as_its_own_rank_only() {
 
 /// A rank that yields lets those of its session run, if the kernel shares out processors by session.
 #[test]
-fn ranks_of_mpi_share_a_session_where_they_share_processors() {
+fn ranks_of_mpi_share_a_session_if_processors_are_shared() {
     if !["python3", "taskset"].into_iter().all(place::has) {
         return;
     }
@@ -509,7 +509,7 @@ fn own_variables_of_the_user_win() {
 }
 
 #[test]
-fn nothing_listens_where_no_rank_can_need_it() {
+fn nothing_listens_if_no_rank_can_connect() {
     let torch = "import os\nif 0:\n    import torch\nprint(os.environ.get('PMI_PORT', ''))";
     let of_torch = ["--mpi", "auto", "-n", "2", "python3", "-c", torch];
     let mut cases =

@@ -89,7 +89,7 @@ fn a_partial_line_is_seen_after_a_moment_without_labels() {
 
 /// A progress bar, whose next step comes only when this one was seen.
 #[test]
-fn a_carriage_return_ends_a_line_and_has_a_label_after_it() {
+fn carriage_return_ends_a_line_and_is_followed_by_a_label() {
     let script = "printf '1%%\r2%%\r'; read x <\"$DIR/go\"; printf '3%%\r\ndone\n'";
     for (label, want) in [("-l", "0: 1%\r0: 2%\r0: 3%\r\n0: done\n"), ("--prefix=", "1%\r2%\r3%\r\ndone\n")] {
         let plan = Plan::rlaunch(["-n", "1", label, "sh", "-c", script]);
@@ -205,7 +205,7 @@ fn a_line_is_not_broken_while_the_reader_takes_nothing() {
     assert_eq!(case.code(0).event("output.end")["broken"], 0);
 }
 
-/// As with any reader that leaves; under nohup the job outlives its terminal.
+/// A terminal that hangs up is like any reader that leaves; under nohup the job outlives its terminal.
 #[test]
 fn a_terminal_that_hangs_up_is_a_reader_that_leaves() {
     for nohup in [false, true] {
@@ -228,8 +228,8 @@ fn a_terminal_that_hangs_up_is_a_reader_that_leaves() {
         poll(&mut [PollFd::new(probe.as_fd(), PollFlags::empty())], PollTimeout::from(10_000_u16)).unwrap();
         // Both are open before one of them continues: it may end the job, and the other would never be opened.
         let go = go.map(|path| File::options().write(true).open(path).unwrap());
-        let heard = go.map(|mut go| go.write_all(b"\n"));
-        assert!(heard[0].is_ok(), "rank 0 reads");
+        let written = go.map(|mut go| go.write_all(b"\n"));
+        assert!(written[0].is_ok(), "rank 0 reads");
         let done = case.finish(if nohup { Exit::Code(0) } else { Exit::Signal(Signal::SIGPIPE) });
         let log = std::fs::read_to_string(done.scratch.path("log")).unwrap();
         assert!(log.contains(r#""ev":"sink.lost","stream":"stdout","errno":5"#), "{log}");
@@ -291,7 +291,7 @@ fn a_missing_last_newline_is_not_invented_in_raw_output() {
 }
 
 #[test]
-fn prefixes_say_what_they_are_asked_to() {
+fn prefixes_follow_their_format() {
     let script = "echo out; echo err >&2";
     let done = Case::start(["-n", "2", "--prefix", "[%2r/%s] ", "sh", "-c", script]).code(0);
     assert_eq!(done.sorted(), ["[ 0/out] out", "[ 1/out] out"]);
@@ -299,7 +299,7 @@ fn prefixes_say_what_they_are_asked_to() {
 }
 
 #[test]
-fn lines_of_both_streams_stay_whole_where_they_go_to_one_place() {
+fn lines_of_both_streams_stay_whole_at_one_destination() {
     let script = "o=$(head -c 5000 /dev/zero | tr '\\0' o); e=$(head -c 5000 /dev/zero | tr '\\0' e); export o e; \
                   \"$RL\" -n 2 -l sh -c 'i=0; while [ $i -lt 300 ]; do echo $o; echo $e >&2; i=$((i+1)); done' 2>&1 | cat";
     let out = Plan::shell(script).start().code(0).out();
@@ -345,7 +345,7 @@ fn is_full(pipe: &PipeWriter) {
         if poll(&mut fds, PollTimeout::ZERO).unwrap() == 0 {
             return;
         }
-        // poll(2) tells of room, not of its end.
+        // poll(2) reports room in the pipe, and not the end of it.
         std::thread::sleep(Duration::from_millis(5));
     }
     panic!("the pipe never fills");
@@ -403,14 +403,14 @@ fn memory(pid: i32, field: &str) -> u64 {
 
 #[test]
 fn a_socket_is_as_good_as_a_pipe() {
-    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (ours, output) = UnixStream::pair().unwrap();
     let plan =
-        Plan::rlaunch(["-n", "4", "-l", "seq", "1", "1000"]).stdout(OwnedFd::from(theirs)).reads(ours, Into::Out);
+        Plan::rlaunch(["-n", "4", "-l", "seq", "1", "1000"]).stdout(OwnedFd::from(output)).reads(ours, Into::Out);
     assert_eq!(plan.start().code(0).out().lines().count(), 4_000);
 }
 
 #[test]
-fn a_pipe_that_somebody_made_non_blocking_loses_nothing() {
+fn foreign_non_blocking_pipe_loses_nothing() {
     let (reader, writer) = std::io::pipe().unwrap();
     fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_WRONLY | OFlag::O_NONBLOCK)).unwrap();
     let plan = Plan::rlaunch(["-n", "1", "seq", "1", "1000000"]);
@@ -517,7 +517,7 @@ fn without_threads(words: &str, program: &str, redirected: &str) -> Option<Plan>
     usable.then(|| plan().contain("t3").env("WORDS", words).env("PROGRAM", program))
 }
 
-/// Files cannot be written without blocking: each write of theirs is a thread's.
+/// Files cannot be written without blocking, so a thread makes each write.
 #[test]
 fn output_into_files_is_complete_where_the_writer_thread_cannot_start() {
     let script = "seq 1 20000; seq 1 30000 >&2; exit 0";

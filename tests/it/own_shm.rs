@@ -44,7 +44,7 @@ pub(crate) fn shell(script: &str) -> Plan {
 }
 
 impl OwnShm {
-    /// That of a case, which begins now.
+    /// The /dev/shm of a case, which begins now.
     pub(crate) fn of(case: &mut Case) -> Self {
         let shm = Self((!words().is_empty()).then(|| Self::find(case)));
         case.take_stdin().write_all(b"\n").unwrap();

@@ -132,11 +132,11 @@ fn nodeset_agrees() {
     let Some(python) = clustershell() else { return };
     let mut random = Random::new(41);
     let lists = lists(&mut random, if crate::place::full() { 50_000 } else { 4_000 });
-    let theirs = nodeset(&python, &lists);
-    assert_eq!(theirs.len(), lists.len());
+    let expected = nodeset(&python, &lists);
+    assert_eq!(expected.len(), lists.len());
     let mut folded = Vec::new();
     let (mut read, mut same) = (0, 0usize);
-    for (list, line) in lists.iter().zip(&theirs) {
+    for (list, line) in lists.iter().zip(&expected) {
         let ours = names(list);
         let mut words = line.split_ascii_whitespace();
         // An empty set is an empty word.
@@ -166,13 +166,13 @@ fn nodeset_agrees() {
     let again = nodeset(&python, &texts);
     let sets = folded.iter().filter(|(text, _)| !text.is_empty()).map(|(_, set)| set);
     for ((text, line), set) in texts.iter().zip(&again).zip(sets) {
-        let theirs: BTreeSet<String> = line.split_ascii_whitespace().skip(2).map(str::to_owned).collect();
-        assert_eq!(&theirs, set, "{text}");
+        let expected: BTreeSet<String> = line.split_ascii_whitespace().skip(2).map(str::to_owned).collect();
+        assert_eq!(&expected, set, "{text}");
     }
 }
 
 #[test]
-fn the_command_says_what_nodeset_says() {
+fn the_command_prints_the_same_as_nodeset() {
     let Some(python) = clustershell() else { return };
     let tool = Path::new(&python).with_file_name("nodeset");
     for words in [
@@ -185,9 +185,9 @@ fn the_command_says_what_nodeset_says() {
         &["-e", "a[1-5]!a3"],
         &["-f", "b1", "a2", "a1", "c", "b"],
     ] {
-        let theirs = census::output(Command::new(&tool).args(words).stdin(Stdio::null()));
+        let expected = census::output(Command::new(&tool).args(words).stdin(Stdio::null()));
         let ours = [&["hosts"], words].concat();
-        assert_eq!(prints(&ours), String::from_utf8_lossy(&theirs.stdout), "{words:?}");
+        assert_eq!(prints(&ours), String::from_utf8_lossy(&expected.stdout), "{words:?}");
     }
 }
 

@@ -35,7 +35,7 @@ fn stopped_pool_is_named_with_its_process_and_ended_by_force() {
 }
 
 #[test]
-fn stopped_launcher_is_woken_or_killed_for_a_job_that_evicts_it() {
+fn stopped_launcher_is_woken_or_killed_on_eviction() {
     let Some(bed) = Bed::up(2) else { return };
     let job = "\"$RL\" --pool p --lease 2s --grace 1s sh -c ': >on$RANK; exec sleep 600' & OLD=$!; held on0; held on1; rm on0 on1";
     let script = format!(
@@ -52,7 +52,7 @@ fn stopped_launcher_is_woken_or_killed_for_a_job_that_evicts_it() {
 }
 
 #[test]
-fn detached_job_is_named_once_it_has_hosts_or_waits() {
+fn detached_job_is_named_when_started_or_waiting() {
     let Some(bed) = Bed::up(1) else { return };
     let script = "\"$RL\" pool up p -H node0; expect $? 0 up\n\
         \"$RL\" --pool p sh -c ': >on; while ! [ -e go ]; do sleep 0.05; done' & JOB=$!; held on\n\
@@ -102,7 +102,7 @@ fn killed_pool_is_the_cause_of_its_jobs_and_leaves_no_file() {
 }
 
 #[test]
-fn job_that_waits_for_a_lost_host_names_it() {
+fn waiting_job_names_its_lost_host() {
     let Some(bed) = Bed::up(1) else { return };
     let script = "\"$RL\" pool up p -H node0,nowhere --connect-timeout 5s; expect $? 0 up\n\
         \"$RL\" --pool p --nnodes 2 -n 2 --wait=1s true; expect $? 75 lost\n\

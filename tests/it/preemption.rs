@@ -348,7 +348,7 @@ fn rank_that_prints_preempted_and_fails_is_a_failure() {
 }
 
 #[test]
-fn probe_warns_when_it_exits_with_0() {
+fn probe_warns_on_exit_code_0() {
     let scratch = Scratch::new();
     let fifo = scratch.fifo("probe");
     for (code, source) in [("127", "host.warning_note"), ("0", "host.warned")] {

@@ -25,11 +25,11 @@ fn runs(bed: &Bed, words: &[&str], code: i32) -> Done {
     done
 }
 
-const TELL: [&str; 3] =
+const PRINT_ADDRESSES: [&str; 3] =
     ["sh", "-c", "echo $MASTER_ADDR $GLOO_SOCKET_IFNAME $TP_SOCKET_IFNAME ${NCCL_SOCKET_IFNAME-none}"];
 
-fn told(bed: &Bed, options: &[&str]) -> (Vec<String>, Done) {
-    let words: Vec<&str> = options.iter().chain(&TELL).copied().collect();
+fn printed(bed: &Bed, options: &[&str]) -> (Vec<String>, Done) {
+    let words: Vec<&str> = options.iter().chain(&PRINT_ADDRESSES).copied().collect();
     let done = runs(bed, &words, 0);
     let mut lines = done.sorted();
     lines.dedup();
@@ -43,21 +43,21 @@ fn ranks_meet_where_all_hosts_reach_that_of_rank_0() {
         on(&bed, node, DATA);
     }
     // The address of the ssh connection goes first.
-    let (lines, done) = told(&bed, &["-H", "node[0-2]"]);
+    let (lines, done) = printed(&bed, &["-H", "node[0-2]"]);
     assert_eq!((lines, done.err()), (vec!["10.77.1.1 eth0 eth0 none".to_owned()], String::new()));
-    let (lines, _) = told(&bed, &["-H", "node[0-2]", "--interface", "data0"]);
+    let (lines, _) = printed(&bed, &["-H", "node[0-2]", "--interface", "data0"]);
     assert_eq!(lines, ["10.88.0.1 data0 data0 =data0"]);
     for (verdict, hosts) in [("drop", "node[0-2]:2"), ("reject with tcp reset", "node[0-1]:2")] {
         for node in 0..3 {
             on(&bed, node, &format!("nft delete table inet m 2>/dev/null; {SHUT} {verdict}"));
         }
-        let (lines, done) = told(&bed, &["-H", hosts]);
+        let (lines, done) = printed(&bed, &["-H", hosts]);
         assert_eq!(lines, ["10.88.0.1 data0 data0 none"], "{}", done.err());
         done.says("rlaunch: MASTER_ADDR is 10.88.0.1, because node");
         // An address that was asked for is not replaced, and the user's own word is not doubted.
         let done = runs(&bed, &["-H", hosts, "--interface", "eth0", "true"], 125);
         done.says("cannot reach node0, where rank 0 runs: tried 10.77.1.1:").says("another --interface");
-        let (lines, _) = told(&bed, &["-H", hosts, "-x", "MASTER_ADDR=10.77.1.1", "-x", "GLOO_SOCKET_IFNAME=x"]);
+        let (lines, _) = printed(&bed, &["-H", hosts, "-x", "MASTER_ADDR=10.77.1.1", "-x", "GLOO_SOCKET_IFNAME=x"]);
         assert!(lines.iter().all(|line| line.starts_with("10.77.1.1 x ")), "{lines:?}");
     }
     for python in crate::torch::pythons() {
@@ -109,7 +109,7 @@ fn the_launchers_own_host_is_found_from_behind_a_jump_host_too() {
     let config = "mkdir -p -m 700 ~/.ssh; printf 'Host node1\\n ProxyJump node0\\n' >~/.ssh/config";
     bed.run(["exec", "--user", "tester", "--cwd", "/", "login", "sh", "-c", config]);
     for (hosts, addr) in [("login,node1", "10.77.0.1"), ("node1,login", "10.77.1.2")] {
-        let (lines, done) = told(&bed, &["-H", hosts]);
+        let (lines, done) = printed(&bed, &["-H", hosts]);
         assert_eq!((lines, done.err()), (vec![format!("{addr} eth0 eth0 none")], String::new()));
     }
     bed.down();

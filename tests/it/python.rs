@@ -90,7 +90,7 @@ fn ranks_share_the_jobs_store() {
     assert!(lines[2].contains("text"), "{lines:?}");
 }
 
-/// Trains, and fails as told.
+/// Trains, and fails as the options say.
 fn train(python: &Path, client: &Path, ranks: &str, words: &[&str]) -> Done {
     let script = place::root().join("examples/torch_resilient.py");
     let plan = with_client(Plan::rlaunch(["-n", ranks]), client).args([python, &script]);
@@ -113,15 +113,15 @@ fn rounds(done: &Done) -> Vec<String> {
     done.out().lines().filter(|line| line.starts_with("round")).map(str::to_owned).collect()
 }
 
-/// The script and rlaunch say the same of the rounds: with how many ranks each began. Nobody is lost but who was to be.
+/// Checks that the script and rlaunch report the same number of ranks for each round, and that only the planned ranks are lost.
 fn agree(done: &Done, sizes: &[usize]) {
     let err = done.err();
     let size_of = |line: &str, before: &str| line.split_once(before)?.0.rsplit_once(' ')?.1.parse::<usize>().ok();
     let size = |line: &str| line.split_once("; continuing with ")?.1.split_once(' ')?.0.parse::<usize>().ok();
-    let told: Vec<usize> = err.lines().filter_map(size).collect();
+    let reported: Vec<usize> = err.lines().filter_map(size).collect();
     let begun: Vec<usize> = rounds(done).iter().filter_map(|line| size_of(line, " ranks, from step")).collect();
     assert_eq!(begun, sizes, "{err}");
-    assert_eq!(begun[1..], told, "{err}");
+    assert_eq!(begun[1..], reported, "{err}");
 }
 
 /// The steps that the script has kept when each round begins: the last step that all had done, or the one before, as some were faster.
@@ -150,7 +150,7 @@ const FAULTS: [(&str, usize); 10] = [
 const SILENT: [&str; 4] = ["stop", "lock", "sleep", "queue"];
 
 #[test]
-fn training_goes_on_from_the_last_step_whatever_the_fault() {
+fn training_continues_from_the_last_step_after_any_fault() {
     let Some(client) = client() else { return };
     let (ranks, kinds) = if place::full() { (8, FAULTS.as_slice()) } else { (4, &FAULTS[..3]) };
     let words = ranks.to_string();
@@ -167,9 +167,9 @@ fn training_goes_on_from_the_last_step_whatever_the_fault() {
             assert_eq!(curve(&done), curve(&whole), "{fault}: {}", done.err());
             agree(&done, &[ranks, ranks - gone]);
             keeps(&done, &[0, 30]);
-            let told =
+            let report =
                 done.err().lines().find(|line| line.contains("; continuing with ")).unwrap_or_default().to_owned();
-            println!("{}, {ranks} ranks, {fault}: {:.1} s; {told}", python.display(), start.elapsed().as_secs_f64());
+            println!("{}, {ranks} ranks, {fault}: {:.1} s; {report}", python.display(), start.elapsed().as_secs_f64());
         }
     }
 }
@@ -188,21 +188,21 @@ fn waiter_for_stopped_rank_is_out_at_once() {
         let numbers = |line: &String| line.split(' ').map(|number| number.parse::<u64>().unwrap()).collect::<Vec<_>>();
         let times: Vec<Vec<u64>> = lines.iter().map(numbers).collect();
         assert_eq!(times.len(), ranks - 1, "{lines:?} {}", done.err());
-        let told = times.iter().map(|times| times[0]).min().unwrap();
+        let notified = times.iter().map(|times| times[0]).min().unwrap();
         let out = times.iter().map(|times| times[1]).max().unwrap();
         // A thread of torch 1.13 that goes round and round would have 8 ms and more of them, however many are.
         for (at, when) in [(2, "that is out"), (3, "in the next round")] {
             let busy = times.iter().map(|times| times[at]).max().unwrap();
             assert!(busy < 4_000_000, "a rank {when} was busy for {busy} of 100,000,000 ns");
         }
-        let took = Duration::from_nanos(out - told);
+        let took = Duration::from_nanos(out - notified);
         println!("{}, {ranks} ranks: all others out in {:.1} ms", python.display(), took.as_secs_f64() * 1e3);
         assert!(took < Duration::from_millis(500), "{took:?} {}", done.err());
     }
 }
 
 #[test]
-fn training_goes_on_through_one_fault_after_another() {
+fn training_continues_through_several_faults() {
     let Some(client) = client() else { return };
     let Some(python) = torch::pythons().into_iter().next() else { return };
     let faults = ["kill:0:10", "kill:3:20", "exception:1:30", "kill:1:40", "segfault:7:50", "exit:2:60"];
@@ -216,7 +216,7 @@ fn training_goes_on_through_one_fault_after_another() {
 }
 
 #[test]
-fn policies_of_a_script_decide_who_works() {
+fn policies_of_a_script_select_the_active_ranks() {
     let Some(client) = client() else { return };
     const SCRIPT: &str = r#"
 import os, sys

@@ -60,7 +60,7 @@ fn a_launcher_that_is_killed_during_a_partition_leaves_no_ssh() {
 }
 
 #[test]
-fn a_home_that_is_full_or_read_only_and_one_that_all_hosts_share() {
+fn home_may_be_full_or_read_only_or_shared_by_all_hosts() {
     let Some(bed) = Bed::up(2) else { return };
     // Where the binary lies here nothing lies on node1.
     let hide = "mkdir -p /run/none && mount --bind /run/none \"$(dirname \"$1\")\"";

@@ -9,7 +9,7 @@ use rlaunch_base::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank};
 use rlaunch_base::os_strings::OsStrings;
 use rlaunch_base::time::Span;
 use rlaunch_plan::bootstrap::answer::marker;
-use rlaunch_plan::bootstrap::{Answer, Hash, Heard, PREAMBLE, Preamble, Scanner, Secret};
+use rlaunch_plan::bootstrap::{Answer, Finding, Hash, PREAMBLE, Preamble, Scanner, Secret};
 use rlaunch_protocol::settings::{Contain, StdinPlan};
 use rlaunch_protocol::spec::{AppBase, Role};
 use rlaunch_protocol::wire::codec::{WireMessage, decode, encode};
@@ -75,7 +75,7 @@ impl Remote {
             let mut byte = [0];
             self.output.read_exact(&mut byte).expect("an answer");
             scanner.push(&byte);
-            if let Heard::Answer(answer) = scanner.next_heard() {
+            if let Finding::Answer(answer) = scanner.next_finding() {
                 return answer;
             }
         }
@@ -152,8 +152,8 @@ impl Remote {
         (said, code)
     }
 
-    /// The end, of which the guardian tells: it has counted, and nothing is left.
-    /// Returns whether it was because the lease was over.
+    /// Waits for the end that the guardian reports: it has counted, and nothing is left.
+    /// Returns whether the lease had expired.
     fn ends_with_last_words(self) -> bool {
         let (said, code) = self.end();
         let Some(Said::Last(last)) = said.last() else { panic!("no last words") };
@@ -184,7 +184,7 @@ fn the_launchers_end_is_the_jobs_end() {
 }
 
 #[test]
-fn an_agent_that_is_killed_is_told_by_its_guardian() {
+fn killed_agent_is_reported_by_its_guardian() {
     for contain in tiers() {
         let remote = Remote::running(contain, Span::ZERO);
         kill(Pid::from_raw(remote.agent), Signal::SIGKILL).unwrap();
@@ -217,7 +217,7 @@ fn a_stopped_guardian_does_not_stay_behind() {
 }
 
 #[test]
-fn a_lease_that_nobody_renews_ends_the_job() {
+fn unrenewed_lease_ends_the_job() {
     for contain in tiers() {
         let began = Instant::now();
         let remote = Remote::running(contain, Span::from_secs(1));
@@ -229,7 +229,7 @@ fn a_lease_that_nobody_renews_ends_the_job() {
 }
 
 #[test]
-fn a_guardian_that_is_killed_is_told_by_its_agent() {
+fn killed_guardian_is_reported_by_its_agent() {
     for contain in tiers() {
         let mut remote = Remote::running(contain, Span::ZERO);
         remote.guardian.kill().unwrap();
@@ -256,7 +256,7 @@ fn only_a_launcher_of_this_version_is_served() {
 }
 
 #[test]
-fn a_record_is_read_as_it_is_written() {
+fn record_is_read_as_written() {
     let named = rlaunch_sys::children::Named { pid: 7, comm: *b"stuck\0\0\0\0\0\0\0\0\0\0\0", wchan: [b'w'; 40] };
     let frame = rlaunch_sys::guardian::example_frame(NODE.get(), 2, true, &[named]);
     let last = Last::at_the_end_of(&[b"cut off", &frame[..]].concat()).expect("a frame");

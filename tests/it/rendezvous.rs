@@ -120,7 +120,7 @@ fn a_given_port_belongs_to_one_job_at_a_time() {
 }
 
 #[test]
-fn a_given_port_among_those_that_another_job_has_chosen_is_refused() {
+fn given_port_that_another_job_has_chosen_is_refused() {
     let first = Plan::rlaunch(["-n", "2"].into_iter().chain(HOLDS)).stdin_pipe().start();
     let chosen = u16::try_from(first.event("host.ready")["master_port"].as_u64().unwrap()).unwrap();
     for port in [chosen, chosen + 7] {

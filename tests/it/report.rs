@@ -27,7 +27,7 @@ fn job() -> Done {
 }
 
 #[test]
-fn report_tells_the_course_of_a_job() {
+fn report_shows_the_course_of_a_job() {
     let done = job();
     let (out, err, code) = said(&report(&["log"], done.scratch.dir()));
     assert_eq!((err.as_str(), code), ("", Some(0)));
@@ -63,7 +63,7 @@ fn pictures_are_whole_files() {
 }
 
 #[test]
-fn log_that_is_cut_off_is_shown_as_far_as_it_goes() {
+fn log_that_is_cut_off_is_shown_up_to_the_cut() {
     let done = job();
     let dir = done.scratch.dir();
     let log = fs::read(dir.join("log")).unwrap();

@@ -18,7 +18,7 @@ fn whole(seen: &Seen) -> Option<u64> {
     (last["active_world_size"] == WORLD).then(|| last["round"].as_u64().unwrap_or_default())
 }
 
-/// Waits until all work, in a round behind this one; which that is.
+/// Waits until all ranks are active in a round after this one. Returns the number of that round.
 fn is_whole(case: &Case, after: Option<u64>) -> u64 {
     case.until("a round of all ranks", |seen| whole(seen).filter(|round| after.is_none_or(|after| *round > after)))
 }

@@ -177,7 +177,7 @@ fn met(generations: u32) -> Vec<String> {
 }
 
 #[test]
-fn no_rank_reads_an_address_of_those_before() {
+fn no_rank_reads_an_address_of_an_earlier_start() {
     let Some(python) = torch::pythons().into_iter().next() else { return };
     let (count, stores) = if place::full() { (20, ["agent", "rank0"].as_slice()) } else { (3, ["agent"].as_slice()) };
     for store in stores {

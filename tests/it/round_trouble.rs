@@ -43,8 +43,8 @@ def ignore():
 def fail():
     raise ValueError("ordered")
 
-def fail_behind_deaf():
-    """One that is interrupted before it is deaf would hear it."""
+def fail_after_deaf():
+    """Fails only after the other rank blocks signals: before that it would receive the interrupt."""
     while not os.path.exists(DEAF):
         time.sleep(0.01)
     fail()
@@ -100,7 +100,7 @@ spare = ip.Compose(ip.rank_assignment.MaxActiveWorldSize(2), ip.rank_assignment.
 waits = hook("initialize", lambda state: for_ever() if state.active_rank is None else None)
 policy = ip.rank_assignment.MaxActiveWorldSize(1 + rank)
 function, named = {
-    "never": (in_first_round({0: fail_behind_deaf, 3: ignore}), slow_hooks()),
+    "never": (in_first_round({0: fail_after_deaf, 3: ignore}), slow_hooks()),
     "phases": (in_first_round({0: fail}), phases()),
     "ill": (in_first_round({0: fail}), {"health_check": hook("health_check", in_hook({0: fail, 1: fail, 2: fail}))}),
     "all": (lambda call: fail() if call.iteration == 0 else None, {}),
@@ -179,7 +179,7 @@ fn others_continue_whatever_ranks_do() {
     }
 }
 
-/// Where no function runs, and after the work.
+/// Hooks run outside the function, and after the work.
 #[test]
 fn hooks_that_never_return_cost_their_rank_everywhere() {
     let Some(client) = client() else { return };

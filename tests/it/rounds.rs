@@ -43,7 +43,7 @@ fn accuracy(out: &str) -> f64 {
 }
 
 #[test]
-fn in_rounds_it_learns_what_it_learns_without() {
+fn training_in_rounds_learns_the_same_as_without_rounds() {
     let Some(train) = train() else { return };
     let plain = Case::start(["-n".as_ref(), "3".as_ref(), train.as_os_str()]).code(0);
     let rounds = trains(&train, "3", &[]).code(0);
@@ -70,7 +70,7 @@ fn ranks_that_are_killed_cost_rounds_and_not_the_job() {
 }
 
 #[test]
-fn a_rank_that_stands_still_is_found_and_the_others_go_on() {
+fn suspended_rank_is_found_and_the_others_continue() {
     let Some(train) = train() else { return };
     let case = trains(&train, "3", &["--epochs", "150", "--timeout", "1"]);
     case.says_on_stdout("epoch   3", 1);
@@ -142,7 +142,7 @@ fn the_client_of_a_rank_that_waits_sleeps() {
     let (before, since) = (naps(&case, 1), Instant::now());
     case.says_on_stderr("rank 2 makes no progress");
     let (waited, naps) = (since.elapsed().as_secs(), naps(&case, 1) - before);
-    assert!(waited >= 2, "it was found after {waited} s: too soon to tell anything");
+    assert!(waited >= 2, "it was found after {waited} s: too soon for a result");
     assert!(naps <= waited + SLACK, "{naps} times in {waited} s");
     case.signal(Signal::SIGTERM);
     assert!(!case.end().exit.is_success());

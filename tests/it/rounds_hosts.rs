@@ -31,7 +31,7 @@ fn numbers(round: &Value) -> (u64, u64) {
 }
 
 #[test]
-fn a_spare_host_replaces_one_without_power_and_who_is_cut_off_has_ended_before_the_others_go_on() {
+fn spare_host_replaces_a_lost_host_and_ranks_that_are_cut_off_end_before_the_others_continue() {
     let Some(bed) = Bed::up(5) else { return };
     let Some(case) = trains(&bed, "node[0-4]:4", &["--spare-hosts", "1"]) else { return bed.down() };
     assert_eq!(numbers(&begun(&case, 0)), (20, 16));
@@ -76,7 +76,7 @@ fn variables(bed: &Bed, names: &[&str]) -> BTreeMap<String, Vec<String>> {
 }
 
 #[test]
-fn ranks_of_a_lost_host_come_back_where_slots_are_free_and_who_finds_none_is_told() {
+fn ranks_of_a_lost_host_return_on_free_slots_and_missing_slots_are_reported() {
     let Some(bed) = Bed::up(3) else { return };
     let options = ["-n", "6", "--respawn"];
     let Some(case) = trains(&bed, "node0:2,node1:2,node2:4", &options) else { return bed.down() };
@@ -147,7 +147,7 @@ fn without_rounds_all_are_started_again_on_the_hosts_that_are_left() {
     for (n, line) in second.iter().enumerate() {
         assert!(line.starts_with(&format!("g1 rank {n} of 4 at ")), "{out}");
     }
-    // Nobody meets at the host that is lost.
+    // No rank has its rendezvous at the lost host.
     let addr = |line: &str| line.split(' ').nth(6).map(str::to_owned);
     let first = at.iter().find(|line| line.starts_with("g0 ")).and_then(|line| addr(line));
     assert!(second.iter().all(|line| addr(line) == addr(second[0]) && addr(line) != first), "{out}");

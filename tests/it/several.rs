@@ -28,15 +28,15 @@ fn ends(bed: &Bed, plan: Plan, code: i32) -> Done {
 }
 
 #[test]
-fn ranks_know_by_which_interface_they_reach_the_others() {
+fn ranks_know_their_interface_to_the_others() {
     let Some(bed) = Bed::up(4) else { return };
-    let tell = [
+    let command = [
         "sh",
         "-c",
         "echo $MASTER_ADDR ${GLOO_SOCKET_IFNAME-none} ${TP_SOCKET_IFNAME-none} ${NCCL_SOCKET_IFNAME-none}",
     ];
     let said = |words: &[&str]| {
-        let all: Vec<&str> = ["rlaunch", "--ssh-fast"].iter().chain(words).chain(&tell).copied().collect();
+        let all: Vec<&str> = ["rlaunch", "--ssh-fast"].iter().chain(words).chain(&command).copied().collect();
         let mut lines = ends(&bed, bed.plan("tester", "login", all).with_events(), 0).sorted();
         lines.dedup();
         lines
@@ -106,7 +106,7 @@ fn input_is_exact_whichever_host_has_rank_0() {
 }
 
 #[test]
-fn exit_codes_are_those_of_one_host() {
+fn exit_codes_equal_the_codes_of_one_host() {
     let Some(bed) = Bed::up(4) else { return };
     let one = |code: &str| format!("[ $RANK != 5 ] || {code}; setsid sleep 999 & exec sleep 999");
     for (user, script, code, says) in [

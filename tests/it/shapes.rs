@@ -14,7 +14,7 @@ const CASES: [(&str, &str, &str, &[usize]); 4] = [
 ];
 
 /// A remaining rank has moved up, continued from the checkpoint, and reached the same result as all: the model at the end.
-fn goes_on(plan: Plan, python: &Path, package: &str, case: (&str, &str, &str, &[usize]), code: i32) -> String {
+fn recovers(plan: Plan, python: &Path, package: &str, case: (&str, &str, &str, &[usize]), code: i32) -> String {
     let (shape, what, whom, left) = case;
     let kept = plan.scratch().path("checkpoint.pt");
     let path = place::root().join("tests/torch/inprocess_shapes.py");
@@ -34,7 +34,7 @@ fn a_script_for_nvrx_needs_another_import_and_nothing_else() {
     let Some(client) = python::client() else { return };
     for python in torch::pythons() {
         let run = |case| {
-            goes_on(python::with_client(Plan::rlaunch(["-n", "3"]), &client), &python, "rlaunch.inprocess", case, 0)
+            recovers(python::with_client(Plan::rlaunch(["-n", "3"]), &client), &python, "rlaunch.inprocess", case, 0)
         };
         // Each import of torch costs a processor two seconds.
         let cases = if place::full() { CASES.as_slice() } else { &CASES[1..3] };
@@ -52,6 +52,6 @@ fn the_same_script_is_restarted_by_nvrx_at_the_agents_store() {
     for case in CASES {
         let code = if case.1 == "kill" { 137 } else { 0 };
         let plan = Plan::rlaunch(["-n", "3", "--on-failure", "continue", "--master-store", "agent"]);
-        goes_on(python::with_client(plan, &client), &python, "nvidia_resiliency_ext.inprocess", case, code);
+        recovers(python::with_client(plan, &client), &python, "nvidia_resiliency_ext.inprocess", case, code);
     }
 }

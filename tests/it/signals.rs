@@ -33,7 +33,7 @@ fn end_of_job_reaches_every_rank() {
 }
 
 #[test]
-fn user_signals_are_passed_on_and_the_job_goes_on() {
+fn user_signals_are_passed_on_and_the_job_continues() {
     for tier in place::tiers() {
         let case = Plan::rlaunch(["-n", "2", "sh", "-c", TALKER]).contain(tier).start();
         case.says_on_stdout("ready", 2);
@@ -182,7 +182,7 @@ fn as_the_first_process_of_a_container_the_code_stands_for_the_signal() {
 }
 
 #[test]
-fn a_signal_at_any_moment_of_the_launch_ends_it() {
+fn signal_at_any_moment_of_the_launch_ends_the_job() {
     let mut random = Random::new(1);
     for _ in 0..if place::full() { 200 } else { 30 } {
         let case = Case::start(["-n", "8", "sleep", "100"]);
@@ -194,8 +194,8 @@ fn a_signal_at_any_moment_of_the_launch_ends_it() {
     }
 }
 
-/// A shell that does not handle the signal, and the program in its process group, which saves. What that waits for holds no output:
-/// a signal that comes between its fork and its exec does not end it.
+/// Shell that does not handle the signal, with a program in its process group that saves. The child of the program holds no output,
+/// because a signal between its fork and its exec does not end it.
 const WRAPPER: &str = "exec 3<>\"$DIR/go\"; (trap 'read x <&3; echo saved; exit 0' USR1; sleep 100 >/dev/null 2>&1 & \
      echo ready; while :; do wait; done); echo over";
 
@@ -209,7 +209,7 @@ fn a_wrapper_killed_by_a_signal_that_was_passed_on_costs_no_program_its_grace() 
         case.says_on_stdout("ready", 2);
         case.signal(Signal::SIGUSR1);
         case.events("rank.exited", 2);
-        // Nobody reads it where nobody is left.
+        // No process reads the pipe if none is left.
         let mut options = std::fs::OpenOptions::new();
         let go = std::os::unix::fs::OpenOptionsExt::custom_flags(options.write(true), nix::libc::O_NONBLOCK).open(go);
         go.and_then(|mut go| std::io::Write::write_all(&mut go, b"1\n2\n")).unwrap_or_default();

@@ -260,7 +260,7 @@ pub(crate) fn signals_reach_each_rank_once(bed: &Bed) {
 
 /// `scontrol suspend` stops all processes of the step, for longer than a lease.
 #[test]
-fn suspended_job_continues_when_it_is_resumed() {
+fn suspended_job_continues_when_resumed() {
     let Some(bed) = Bed::slurm(2) else { return };
     for transport in ["tcp", "stdio"] {
         let job = format!(
@@ -285,7 +285,7 @@ fn suspended_job_continues_when_it_is_resumed() {
     bed.down();
 }
 
-/// A rank without a handler dies of the signal before rlaunch has heard of it. That is no failure.
+/// A rank without a handler is killed by the signal before rlaunch receives it. That is no failure.
 #[test]
 fn ranks_that_the_scheduler_ends_are_no_failures() {
     let Some(bed) = Bed::slurm(2) else { return };
@@ -315,7 +315,7 @@ fn ended_batch_job(bed: &Bed, options: &str, end: &str) -> Done {
 }
 
 #[test]
-fn report_names_slurm_when_it_ends_the_job() {
+fn report_names_slurm_as_the_cause_of_the_end() {
     let Some(bed) = Bed::slurm(2) else { return };
     let job = "$(squeue -h -o %A)";
     let down = "scontrol update nodename=node1 state=down reason=test";
@@ -348,7 +348,7 @@ fn kill_one(bed: &Bed, transport: &str, seconds: u32, victim: &str) -> String {
 }
 
 #[test]
-fn nothing_is_left_whoever_is_killed() {
+fn nothing_is_left_if_any_part_is_killed() {
     let Some(bed) = Bed::slurm(2) else { return };
     // The code of the shell: 137 for a launcher that was killed, 125 for a host that was lost.
     for (transport, victim, within, code) in [
@@ -440,7 +440,7 @@ pub(crate) fn sbatch(bed: &Bed, example: &str, options: &[&str], words: &str) ->
 }
 
 #[test]
-fn batch_scripts_of_the_examples_run_as_they_are() {
+fn batch_scripts_of_the_examples_run_unchanged() {
     let Some(bed) = Bed::slurm(3) else { return };
     for (example, expected) in [
         ("one_node.sbatch", &["0: node0", "1: node0", "2: node0", "3: node0"][..]),
@@ -471,7 +471,7 @@ fn a_job_of_the_examples_outlives_a_node() {
 
 /// srun starts the binary itself if no other user can put a file at its path. Where that is not our file, a shell looks for it.
 #[test]
-fn srun_starts_the_binary_itself_where_it_can() {
+fn srun_starts_the_binary_itself_if_possible() {
     let Some(bed) = Bed::slurm(3) else { return };
     let on = |host: &str, script: &str| bed.run(["exec", host, "sh", "-c", script]);
     let own = format!("mkdir /run/own; cp {} /run/own/rlaunch", bed.rlaunch());

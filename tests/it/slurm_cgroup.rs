@@ -4,7 +4,7 @@ use crate::bed::Bed;
 use crate::{binding, place, slurm};
 
 #[test]
-fn reported_cpus_are_those_that_slurm_has_allocated() {
+fn reported_cpus_equal_the_cpus_that_slurm_has_allocated() {
     if !binding::has_two_cores() {
         return;
     }

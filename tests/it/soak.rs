@@ -29,7 +29,7 @@ fn held(pid: i32) -> Option<Held> {
 
 /// The resources of all processes of a job, by their numbers.
 fn all(case: &Case) -> BTreeMap<i32, (String, Held)> {
-    let below = case.all_of_it().into_iter().map(|proc| (proc.pid, proc.comm));
+    let below = case.all_processes().into_iter().map(|proc| (proc.pid, proc.comm));
     let all = below.chain([(case.pid(), "rlaunch".to_owned())]);
     all.filter_map(|(pid, name)| Some((pid, (name, held(pid)?)))).collect()
 }

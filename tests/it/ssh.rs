@@ -1,5 +1,5 @@
-//! Hosts with a stand-in for ssh: cases that are hard to produce with a real sshd. It runs the remote line in a login shell of our
-//! choice, or misbehaves as told.
+//! Hosts with a stand-in for ssh, for cases that are hard to produce with a real sshd. The stand-in runs the remote line in a login shell
+//! of the test, or misbehaves as the test demands.
 
 use crate::case::Done;
 use crate::census::Mercy;
@@ -48,7 +48,7 @@ pub(crate) fn says_all(done: &Done, what: &[&str]) {
 const TWICE: &str = "\"$OURS\" doctor --ssh-fast -H h && \"$OURS\" doctor --ssh-fast -H h";
 
 #[test]
-fn every_login_shell_runs_the_line_whatever_it_prints() {
+fn every_login_shell_runs_the_line_despite_its_output() {
     let noise = "behave <<'EOF'\nhead -c 60000 /dev/zero | tr '\\0' n; echo; echo '*** banner ***' >&2\nEOF\n";
     for shell in ["sh", "bash", "dash", "fish", "tcsh", "zsh", "busybox sh"] {
         if !place::has(shell.split(' ').next().unwrap()) {
@@ -188,7 +188,7 @@ fn another_architecture_is_named() {
 
 /// A user who may make a namespace without being root gets one from a job, too.
 #[test]
-fn the_tier_that_doctor_tells_is_the_one_that_a_job_takes() {
+fn tier_that_doctor_reports_is_the_tier_of_a_job() {
     if !place::is_root() || !place::has("setpriv") {
         return place::absent("a user who may make namespaces", "needs root and setpriv");
     }
@@ -199,15 +199,15 @@ fn the_tier_that_doctor_tells_is_the_one_that_a_job_takes() {
         );
         let doctor = "\"$RL\" doctor --ssh-fast --agent-path \"$DIR/rlaunch\" -H h";
         let job = "cd /; exec \"$RL\" --ssh-fast --agent-path \"$DIR/rlaunch\" -H h true";
-        let told = script(&format!("{behave}{doctor}")).start().code(0).out();
+        let report = script(&format!("{behave}{doctor}")).start().code(0).out();
         let ready = script(&format!("{behave}{job}")).with_events().start().code(0).event("host.ready").clone();
         let tier = ready["tier"].as_str().unwrap().to_uppercase();
-        assert!(told.contains(&format!("  contain tier {tier}: ")), "{caps}: {tier}, not {told}");
+        assert!(report.contains(&format!("  contain tier {tier}: ")), "{caps}: {tier}, not {report}");
     }
 }
 
 #[test]
-fn an_agent_of_the_users_own_is_used_if_nobody_else_may_write_it() {
+fn agent_of_the_user_is_used_unless_other_users_may_write_the_file() {
     let done =
         script("cp \"$RL\" \"$DIR/mine\"; \"$OURS\" doctor --ssh-fast -H h --agent-path \"$DIR/mine\"").start().code(0);
     says_all(&done, &["agent as --agent-path names it (was there)"]);
@@ -347,7 +347,7 @@ fn an_open_connection_that_is_full_is_gone_round() {
 }
 
 #[test]
-fn without_ssh_it_is_said() {
+fn missing_ssh_is_reported() {
     let done =
         script("rm \"$DIR/bin/ssh\"; PATH=$DIR/bin; export PATH; \"$OURS\" doctor --ssh-fast -H h").start().code(125);
     says_all(&done, &["the command ssh cannot be started", "OpenSSH client"]);
@@ -426,7 +426,7 @@ fn a_jobs_secret_is_nowhere_to_be_seen() {
         has(&secret) || has(hex.as_bytes()) || has(hex.to_uppercase().as_bytes()) || has(decimal.as_bytes())
     };
     assert!(shows(&sent), "what is looked for can be found");
-    let all = case.all_of_it();
+    let all = case.all_processes();
     assert!(all.iter().any(|p| p.comm == "rlaunch-agent") && all.iter().any(|p| p.comm == "sleep"), "{all:?}");
     for p in &all {
         for file in ["cmdline", "environ"] {
@@ -473,7 +473,7 @@ fn users_of_a_directory() {
     }
 }
 
-/// Its agent is there, and hears nothing after the preamble, as one that hangs.
+/// The agent of the host has started, and receives nothing after the preamble, like one that hangs.
 #[test]
 fn a_host_that_is_reached_has_still_to_be_ready_in_time() {
     // The agent makes its output non-blocking: a reader there must not share that. `:` holds the pipe meanwhile.
@@ -483,7 +483,7 @@ fn a_host_that_is_reached_has_still_to_be_ready_in_time() {
         rlaunch_plan::bootstrap::PREAMBLE
     );
     let job = "\"$RL\" --ssh-fast --lease 10m --connect-timeout 2s -H ready,hung";
-    // Nobody waits for those whom the end of a connection ends.
+    // No case waits for processes that the end of a connection ends.
     let run = |words: &str| script(&format!("{hangs}{job} {words}")).mercy(Mercy::LostHosts).start();
     let done = run("echo never").code(125);
     assert_eq!(done.out(), "");

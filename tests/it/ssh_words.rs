@@ -51,7 +51,7 @@ fn a_changed_key_is_named_by_its_file() {
 }
 
 #[test]
-fn a_path_that_names_no_agent_says_what_it_names() {
+fn path_that_names_no_agent_is_reported_with_the_reason() {
     for (path, says) in [
         ("/no/where", "it is not there"),
         ("/etc", "it is a directory"),
@@ -65,7 +65,7 @@ fn a_path_that_names_no_agent_says_what_it_names() {
     says_all(&done, &["--agent-path takes an absolute path"]);
 }
 
-/// It was started by a start-up file, and prints when the job runs.
+/// A start-up file starts the printer, which prints when the job runs.
 #[test]
 fn a_printer_in_the_background_of_a_login_shell_is_quoted() {
     let prints = "behave <<'EOF'\n\

@@ -123,7 +123,7 @@ fn each_forced_option_holds_against_its_opposite() {
 
 /// ssh says less with each, and what is done depends on what it says.
 #[test]
-fn ssh_is_heard_whatever_log_level_the_user_has() {
+fn messages_of_ssh_are_read_at_any_log_level() {
     for level in ["QUIET", "FATAL", "ERROR"] {
         let script = format!("printf 'Host *\\n  LogLevel {level}\\n' | configure; \"$OURS\" doctor --ssh-fast -H h");
         let Some(plan) = with_sshd(&script) else { return };
@@ -212,7 +212,7 @@ fn pool_needs_one_session_of_its_connection() {
 }
 
 #[test]
-fn a_launcher_that_is_killed_leaves_nobody_behind_a_proxy() {
+fn killed_launcher_leaves_no_process_behind_a_proxy() {
     let script = "printf 'Host *\\n  ProxyCommand sh -c \"touch %s/proxy; exec cat\"\\n' \"$DIR\" | configure\n\
                   \"$OURS\" doctor --ssh-fast -H h & until [ -e \"$DIR/proxy\" ]; do :; done; kill -KILL $!; wait $!; exit 0";
     let Some(plan) = with_sshd(script) else { return };
@@ -280,7 +280,7 @@ fn an_interrupt_at_a_prompt_is_meant_for_all() {
 }
 
 #[test]
-fn a_host_that_takes_two_logins_at_a_time_gets_all_of_them() {
+fn host_that_takes_two_logins_at_a_time_gets_all_logins() {
     // The six begin together, and sshd cuts off the third one.
     let Some(plan) = with_sshd("\"$OURS\" doctor --ssh-fast -H a,b,c,d,e,f") else { return };
     let done = plan.env("SSHD_MORE", "MaxStartups 2").start().code(0);
@@ -321,7 +321,7 @@ fn eight_at_a_time_behind_a_proxy_that_is_an_ssh() {
     let most = log.lines().filter_map(|line| line.trim().parse::<u32>().ok()).max();
     assert!(most.is_some_and(|most| most <= 8), "{log}");
     assert_eq!(log.matches("asked").count(), 1, "{log}");
-    let told = done.out();
-    assert_eq!(told.matches("nothing listens").count(), 1, "{told}");
-    assert!(told.contains("also    n[2-30]\n"), "{told}");
+    let report = done.out();
+    assert_eq!(report.matches("nothing listens").count(), 1, "{report}");
+    assert!(report.contains("also    n[2-30]\n"), "{report}");
 }

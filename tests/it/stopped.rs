@@ -31,25 +31,25 @@ impl Frozen {
     pub(crate) fn agent(agent: i32) -> Option<Self> {
         let pid = Pid::from_raw(agent);
         let (ended, until) = std::io::pipe().unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         // A process that one thread traces cannot be released by another.
         let tracer = std::thread::spawn(move || {
             let seized = ptrace::seize(pid, ptrace::Options::empty()).and_then(|()| ptrace::interrupt(pid));
             if let Err(error) = seized {
-                return tell.send(Err(error)).unwrap();
+                return sender.send(Err(error)).unwrap();
             }
             waitpid(pid, Some(WaitPidFlag::__WALL)).unwrap();
-            tell.send(Ok(())).unwrap();
+            sender.send(Ok(())).unwrap();
             let agent = rlaunch_sys::pidfd::open(agent).unwrap();
             let mut fds =
                 [PollFd::new(agent.as_fd(), PollFlags::POLLIN), PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
             poll(&mut fds, PollTimeout::NONE).unwrap();
             if ptrace::detach(pid, None).is_err() {
-                // It is dead, and its parent hears of that once we have.
+                // The agent is dead. Its parent is notified after this thread.
                 waitpid(pid, Some(WaitPidFlag::__WALL)).unwrap();
             }
         });
-        match told.recv().unwrap() {
+        match receiver.recv().unwrap() {
             Ok(()) => Some(Self { until: Some(until), tracer: Some(tracer) }),
             Err(error) => {
                 place::absent("an agent that is frozen", &format!("ptrace: {error}"));
@@ -83,7 +83,7 @@ fn send(pid: i32, sig: Signal) {
 }
 
 #[test]
-fn a_job_goes_on_when_its_agent_does() {
+fn job_continues_when_its_agent_continues() {
     for tier in place::tiers() {
         let script = "trap '' USR1; echo ready; read x <\"$DIR/go\"; echo late; echo >\"$DIR/over\"";
         let plan = Plan::rlaunch(["-n", "1", "sh", "-c", script]).contain(tier);
@@ -122,7 +122,7 @@ fn a_stopped_guardian_ends_with_its_job() {
     }
 }
 
-/// Nobody ended its ranks then, and nobody counted.
+/// Without the wake-up no process ended its ranks or counted them.
 #[test]
 fn a_stopped_guardian_wakes_when_its_agent_is_killed() {
     for tier in place::tiers() {
@@ -205,7 +205,7 @@ fn a_stopped_agent_wakes_when_its_guardian_is_lost() {
 }
 
 #[test]
-fn without_guardian_and_agent_nobody_has_counted() {
+fn without_guardian_and_agent_no_count_is_made() {
     for tier in place::tiers() {
         let (case, agent, guardian) = running(tier, &["-n", "2", "sh", "-c", DEAF]);
         let Some(frozen) = Frozen::agent(agent) else { return case.signal_to_end(Signal::SIGTERM) };

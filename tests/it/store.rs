@@ -112,7 +112,7 @@ fn stranger_gets_a_closed_connection() {
         case.says_on_stdout("ready", 2);
         let port = port(&case);
         assert!((0..20).all(|_| gets_nothing("127.0.0.1", port)), "{tier}: a stranger was served");
-        // Nobody can stand in for it either: torch's own server would.
+        // No other program can take its place, as torch's own server would.
         for address in ["[::]", "0.0.0.0", "127.0.0.1"] {
             let bound = TcpListener::bind(format!("{address}:{port}"));
             assert_eq!(bound.unwrap_err().raw_os_error(), Some(Errno::EADDRINUSE as i32), "{address}");
@@ -166,7 +166,7 @@ fn program_with_own_rendezvous_keeps_its_port() {
 }
 
 #[test]
-fn arguments_and_modules_beside_a_script_tell_where_its_ranks_meet() {
+fn arguments_and_modules_beside_a_script_determine_the_rendezvous() {
     if !place::has("python3") {
         return;
     }
@@ -187,7 +187,7 @@ fn arguments_and_modules_beside_a_script_tell_where_its_ranks_meet() {
 }
 
 #[test]
-fn a_rank_that_found_no_store_reads_who_was_expected_to_hold_it() {
+fn rank_that_found_no_store_reads_the_expected_holder() {
     let words = "echo 'DistNetworkError: The client socket has timed out after 60000ms' >&2; exit 1";
     let done = Plan::rlaunch(["-n", "2", "sh", "-c", words]).start().code(1);
     done.says("rank 0 was expected to hold the TCPStore at MASTER_PORT (it does not run Python)")
@@ -255,7 +255,7 @@ except (ConnectionResetError, BrokenPipeError):
 "#;
 
 #[test]
-fn torch_meets_at_it_and_without_it() {
+fn torch_rendezvous_works_with_and_without_the_store() {
     let probe =
         Plan::shell("exec /usr/bin/python3 -c 'import torch.distributed as d; assert d.is_available()'").start().end();
     if !probe.exit.is_success() {

@@ -140,7 +140,7 @@ fn in_a_pid_namespace() {
 
 /// A PID namespace takes no process any more when its init is gone, and the kernel says that of memory.
 #[test]
-fn init_is_named_where_ranks_cannot_start_without_it() {
+fn init_is_named_if_ranks_cannot_start_without_init() {
     if !place::tiers().contains(&"t1") {
         return;
     }

@@ -84,7 +84,7 @@ fn round(bed: &Bed, user: &str, random: &mut Random) {
 }
 
 #[test]
-fn anybody_of_a_job_on_four_hosts() {
+fn any_part_of_a_job_on_four_hosts() {
     let (lanes, rounds) = if place::full() { (4, 50) } else { (2, 4) };
     let threads: Vec<_> = (0..lanes)
         .map(|lane| {

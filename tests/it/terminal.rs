@@ -66,7 +66,7 @@ fn an_interrupt_reaches_the_ranks_once() {
 }
 
 #[test]
-fn a_job_in_the_foreground_reads_what_is_typed() {
+fn job_in_the_foreground_reads_typed_input() {
     let Some(mut case) = terminal("\"$RL\" -n 1 cat") else { return };
     let mut typed = case.take_stdin();
     typed.write_all(b"hello\n").unwrap();
@@ -91,7 +91,7 @@ fn line_that_no_rank_reads_is_left_to_the_shell() {
 }
 
 #[test]
-fn line_after_those_that_a_rank_reads_is_left_to_the_shell() {
+fn line_after_the_input_of_a_rank_is_left_to_the_shell() {
     let Some(mut case) = terminal("bash --norc -i") else { return };
     let mut typed = case.take_stdin();
     typed.write_all(b"\"$RL\" -n 1 sh -c 'echo rea''dy; head -n 1; read x; echo got $x; sleep 0.3'\n").unwrap();
@@ -106,7 +106,7 @@ fn line_after_those_that_a_rank_reads_is_left_to_the_shell() {
 }
 
 #[test]
-fn a_job_that_is_brought_to_the_foreground_reads_what_is_typed() {
+fn job_that_is_brought_to_the_foreground_reads_typed_input() {
     let Some(mut case) = terminal("bash --norc -i") else { return };
     let mut typed = case.take_stdin();
     typed.write_all(b"\"$RL\" -n 1 sh -c 'echo rea''dy; cat' &\n").unwrap();
@@ -127,7 +127,7 @@ fn a_job_that_is_brought_to_the_foreground_reads_what_is_typed() {
 }
 
 #[test]
-fn a_job_that_was_stopped_goes_on_in_the_foreground() {
+fn stopped_job_continues_in_the_foreground() {
     let Some(mut case) = terminal("env PS1=prompt: bash --norc -i") else { return };
     let mut typed = case.take_stdin();
     typed.write_all(b"\"$RL\" -n 1 sh -c 'echo rea''dy; read x; echo got \"$x\"'\n").unwrap();
@@ -153,7 +153,7 @@ fn a_job_that_was_stopped_goes_on_in_the_foreground() {
 }
 
 #[test]
-fn the_terminal_is_left_as_it_was() {
+fn terminal_is_restored() {
     let script =
         "before=$(stty -a); \"$RL\" -n 2 true; \"$RL\" -n 1 false; [ \"$before\" = \"$(stty -a)\" ] && echo same";
     let Some(mut case) = terminal(&format!("sh -c '{script}'")) else { return };

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 #[test]
-fn the_tiers_of_this_host_are_told() {
+fn tiers_of_this_host_are_reported() {
     place::say(&format!("tiers of this user here: {}", place::tiers().join(", ")));
     assert!(place::tiers().contains(&"t3"), "subreapers are everywhere");
     // The findings of rlaunch match the kernel's: asked by other means.
@@ -66,7 +66,7 @@ fn init_holds_nothing_of_the_callers() {
     census::wait_until("a bare init", || {
         let cwd = std::fs::read_link(format!("/proc/{init}/cwd")).unwrap();
         let fds = std::fs::read_dir(format!("/proc/{init}/fd")).unwrap().count();
-        // Its end of the pipe by which the agent hears of its death.
+        // The one descriptor is the pipe that notifies the agent of its death.
         cwd.as_os_str() == "/" && fds == 1
     });
     drop(case.take_stdin());
@@ -110,7 +110,7 @@ fn the_hosts_other_namespaces_stay() {
 }
 
 #[test]
-fn auto_takes_what_costs_nothing() {
+fn auto_takes_a_tier_without_cost() {
     let has_devices = std::path::Path::new("/dev/kfd").exists();
     let expected = if place::is_root() && place::tiers().contains(&"t1") && !has_devices { "t1" } else { "t3" };
     let done = Plan::rlaunch(["-n", "1", "sh", "-c", "echo $RLAUNCH_TIER"]).start().code(0);
@@ -188,7 +188,7 @@ fn only_amds_gpus_keep_auto_from_a_pid_namespace() {
 const BLIND: &str = "unshare -m sh -c 'mount -t tmpfs none /proc && exec \"$@\"' sh";
 
 #[test]
-fn an_empty_proc_hides_nobody() {
+fn empty_proc_hides_no_process() {
     if !place::is_root() {
         return place::absent("an empty /proc", "needs root, to hide it");
     }

@@ -173,7 +173,7 @@ fn scripts_for_torchrun_need_no_flag() {
 }
 
 #[test]
-fn nvrx_restarts_at_the_agents_store_whoever_dies() {
+fn nvrx_restarts_at_the_agents_store_after_any_fault() {
     let Some(python) = place::newer_torch() else {
         return place::absent("NVRx", "RLAUNCH_TORCH names no Python that has it");
     };

@@ -60,7 +60,7 @@ fn a_script_is_run_by_python_without_buffering() {
 }
 
 #[test]
-fn log_files_have_what_ranks_say_and_where_they_are_is_torchruns_layout() {
+fn log_files_have_the_output_of_ranks_in_the_layout_of_torchrun() {
     // All ranks write more than waits for a writer; what is shown is only what is teed.
     let script = "head -c 6000000 /dev/zero | tr '\\0' $RANK; echo err $RANK >&2; echo \"$TORCHELASTIC_ERROR_FILE\" >>\"$DIR/paths\"";
     for tier in place::tiers() {
@@ -122,7 +122,7 @@ int main(void) {
 
 /// However fast a rank is, and however slow the thread that makes its directory meanwhile. Without that every third of these jobs fails.
 #[test]
-fn the_directory_of_a_rank_is_there_before_it() {
+fn directory_of_a_rank_exists_before_its_start() {
     let script = "cd \"$DIR\" && echo \"$AT_ONCE\" >look.c && cc -O2 -static -o look look.c || exit 99
         for job in 1 2 3 4 5 6 7 8 9 10; do \"$RL\" -n 64 -r 3 --log-dir \"l $job\" ./look || exit; done";
     Plan::shell(script).env("AT_ONCE", AT_ONCE).start().code(0);
@@ -136,7 +136,7 @@ fn lost(done: &Done) -> u64 {
 
 /// A limit on the size of files has the same effect as a full disk.
 #[test]
-fn a_disk_that_takes_no_more_is_told_once_and_makes_a_success_a_failure() {
+fn full_disk_is_reported_once_and_makes_a_success_a_failure() {
     for tier in place::tiers() {
         let script = "ulimit -f 8; exec \"$RL\" --events fd:1 -n 2 -r 1 --log-dir \"$DIR/l\" \
              sh -c 'head -c 20000 /dev/zero; head -c 1000 /dev/zero; exit 0'";
@@ -159,10 +159,10 @@ fn streams_that_are_not_shown_do_not_wait_for_the_reader_of_others() {
     let script =
         "if [ $RANK = 0 ]; then exec yes; fi; head -c 3000000 /dev/zero; echo done >\"$DIR/done\"; exec sleep 1000";
     let plan = Plan::rlaunch(["-n", "2", "-r", "1:1", "--log-dir", "l", "sh", "-c", script]);
-    let (dir, told) = (plan.scratch().dir().to_owned(), plan.scratch().fifo("done"));
+    let (dir, done) = (plan.scratch().dir().to_owned(), plan.scratch().fifo("done"));
     let (reader, writer) = std::io::pipe().unwrap();
     let case = plan.env("DIR", &dir).stdout(writer).cwd(&dir).start();
-    assert_eq!(fs::read(told).unwrap(), b"done\n");
+    assert_eq!(fs::read(done).unwrap(), b"done\n");
     case.signal(Signal::SIGTERM);
     drop(reader);
     let _scratch = case.end().scratch;
@@ -202,11 +202,11 @@ fn each_host_writes_its_own_files() {
 #[test]
 fn each_rank_finds_its_number_in_its_arguments() {
     let start = |words: &[&str]| Plan::rlaunch(words).start().code(0).sorted();
-    let tell = ["sh", "-c", "echo \"$1\" \"$2\"", "sh", "cuda:${local_rank}", "$$HOME"];
+    let command = ["sh", "-c", "echo \"$1\" \"$2\"", "sh", "cuda:${local_rank}", "$$HOME"];
     assert_eq!(
-        start(&[&["--nproc-per-node", "3"], &tell[..]].concat()),
+        start(&[&["--nproc-per-node", "3"], &command[..]].concat()),
         ["cuda:0 $HOME", "cuda:1 $HOME", "cuda:2 $HOME"]
     );
-    let as_it_is = start(&[&["-n", "2"], &tell[..]].concat());
+    let as_it_is = start(&[&["-n", "2"], &command[..]].concat());
     assert_eq!(as_it_is, ["cuda:${local_rank} $$HOME", "cuda:${local_rank} $$HOME"]);
 }

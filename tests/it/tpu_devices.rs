@@ -219,7 +219,7 @@ fn member_of_a_living_job_is_never_ended() {
 
 /// Guardian and agent are killed at once, so their rank outlives the job.
 #[test]
-fn what_a_dead_job_has_left_is_ended_by_default() {
+fn leftovers_of_a_dead_job_are_ended_by_default() {
     let Some(_turn) = turn() else { return };
     let job = "\"$RL\" --contain t3 -n 1 sh -c 'exec 3</dev/vfio/0; echo up; exec sleep 1000'";
     let case = on_chip(&format!("{job}; echo first $?; rl -n 1 echo ran; echo second $?")).start();
@@ -259,7 +259,7 @@ fn holder_that_may_not_be_seen_is_reported() {
 }
 
 #[test]
-fn lock_file_is_removed_if_no_process_locks_it() {
+fn lock_file_is_removed_if_no_process_holds_the_lock() {
     let Some(_turn) = turn() else { return };
     let job = "RLAUNCH_LOCK_FILES=\"$PWD/lock\" \"$RL\" -n 1 sh -c 'echo ${ALLOW_MULTIPLE_LIBTPU_LOAD-unset}'";
     let left = on_chip(&format!(": >lock; {job}; ls lock 2>/dev/null || echo gone")).start().code(0);

@@ -125,7 +125,7 @@ fn jax_finds_the_processes_by_these_variables() {
 }
 
 #[test]
-fn what_the_user_exports_goes_before_and_other_jobs_keep_their_variables() {
+fn variables_of_the_user_take_precedence_and_other_jobs_keep_their_variables() {
     let case = cases().into_iter().find(|case| text(&case["name"]).starts_with("one slice of 4")).unwrap();
     let done = job(&case, &["-x", "TPU_NAME=mine", "sh", "-c", "echo $RANK $TPU_NAME $TPU_SLICE_NAME $TPU_WORKER_ID"]);
     let expected: Vec<String> = (0..4).map(|n| format!("{n} mine a {n}")).collect();
@@ -136,7 +136,7 @@ fn what_the_user_exports_goes_before_and_other_jobs_keep_their_variables() {
 }
 
 #[test]
-fn a_part_of_a_slice_is_refused_unless_it_is_allowed() {
+fn part_of_a_slice_is_refused_unless_allowed() {
     let alone = |words: &[&str]| {
         let plan = Plan::rlaunch(words.iter().chain(&["sh", "-c", "echo $TPU_WORKER_ID $TPU_WORKER_HOSTNAMES"]));
         plan.env("TPU_WORKER_ID", "1").env("TPU_WORKER_HOSTNAMES", "a,b,c,d").env("TPU_NAME", "pod")
@@ -180,7 +180,7 @@ fn hosts_of_the_own_slice_are_a_group() {
     none.says("this host is on no TPU slice whose hosts are known");
 }
 
-/// Of each slice both hosts work, or none: GKE's variables on the hosts name the slices.
+/// Both hosts of a slice are active, or neither: GKE's variables on the hosts name the slices.
 #[test]
 fn slices_that_hosts_know_are_keys_of_a_policy() {
     let Some(train) = place::example("train") else { return };

@@ -16,7 +16,7 @@ fn on(bed: &Bed, host: &str, script: &str) -> String {
     bed.run(["exec", "--user", "root", "--cwd", "/", host, "sh", "-c", script])
 }
 
-/// So many hosts with a chip each.
+/// Starts so many hosts with a chip each.
 fn hosts(count: u32) -> Option<Bed> {
     let bed = Bed::up(count)?;
     for n in 0..count {

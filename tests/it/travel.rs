@@ -2,7 +2,7 @@
 
 use crate::bed::Bed;
 
-/// As on hosts that people use.
+/// Users of the tests: root, and a user without rights.
 const USERS: [&str; 2] = ["root", "tester"];
 
 /// The script, on login, with `$RL` as rlaunch.
@@ -11,7 +11,7 @@ fn on_login(bed: &Bed, user: &str, script: &str) -> crate::plan::Plan {
 }
 
 #[test]
-fn ranks_on_other_hosts_start_as_they_would_here() {
+fn ranks_on_other_hosts_start_as_on_this_host() {
     let Some(bed) = Bed::up(2) else { return };
     let look = "echo $(umask) $(ulimit -S -c) $(ulimit -S -s) $(pwd -P) $PWD $MARK h=$HOSTNAME t=$TMPDIR d=$DBUS_X";
     for user in USERS {
@@ -50,7 +50,7 @@ fn a_limit_that_a_host_does_not_allow_is_lowered_and_said_once() {
 }
 
 #[test]
-fn all_hosts_that_lack_the_directory_or_the_program_are_named_with_it() {
+fn all_hosts_without_the_directory_or_the_program_are_named() {
     let Some(bed) = Bed::up(3) else { return };
     bed.run(["exec", "--cwd", "/", "node1", "sh", "-c", "mkdir /tmp/only; cp /bin/true /tmp/only/here"]);
     let from_only = |rest: &str| {
@@ -108,7 +108,7 @@ fn rank_0_is_found_where_ssh_has_found_it_or_at_its_interface() {
 }
 
 #[test]
-fn script_that_only_this_host_has_is_named_with_the_host_that_lacks_it() {
+fn script_of_this_host_is_named_with_the_host_without_the_script() {
     let Some(bed) = Bed::up(1) else { return };
     let script = "cd /tmp; echo 'print(1)' >here.py; \"$RL\" -H node0 -n 1 /usr/bin/python3 here.py; code=$?; rm here.py; exit $code";
     let done = bed.plan("root", "login", ["sh", "-c", script]).start().code(2);

@@ -52,9 +52,9 @@ fn has_dead_mounts() -> bool {
     has
 }
 
-/// A host is heard of while it waits for a directory, so that its lease is not what ends it.
+/// A host sends heartbeats while it waits for a directory, so its lease does not expire.
 #[test]
-fn a_host_whose_file_system_hangs_is_named_when_its_time_is_over() {
+fn host_with_a_hanging_file_system_is_named_after_its_time_limit() {
     if !has_dead_mounts() {
         return;
     }

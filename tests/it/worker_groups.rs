@@ -40,7 +40,7 @@ fn controller_calls_its_workers_in_every_way() {
 }
 
 #[test]
-fn streams_wait_for_their_reader_and_end_when_they_are_cancelled() {
+fn streams_wait_for_their_reader_and_end_on_cancellation() {
     let Some(done) = run("streams.py", &[], 2, "workers.Mixed") else { return };
     assert_eq!(done.out(), "all streams are well\n", "{}", done.err());
 }
@@ -60,7 +60,7 @@ fn group_that_does_not_start_names_the_first_worker_that_failed() {
 }
 
 #[test]
-fn waits_of_a_controller_end_in_time_or_name_what_they_wait_for() {
+fn waits_of_a_controller_end_in_time_or_name_the_missing_workers() {
     let Some(client) = client() else { return };
     let script = scripts().join("waits.py").display().to_string();
     let plan = Plan::rlaunch(["-n", "1", "--lead", PYTHON, &script, ":", "--group", "gen", "-n", "1", "sleep", "600"]);
@@ -69,7 +69,7 @@ fn waits_of_a_controller_end_in_time_or_name_what_they_wait_for() {
 }
 
 #[test]
-fn class_that_does_not_exist_is_reported_with_those_that_do() {
+fn missing_class_is_reported_with_the_existing_classes() {
     let Some(client) = client() else { return };
     for (class, text) in [
         ("workers.None", "module workers has no class 'None': it has Chosen, Mixed, Plain, Starts"),
@@ -181,7 +181,7 @@ fn example_of_reinforcement_learning_learns() {
 }
 
 #[test]
-fn no_worker_stays_when_the_controller_that_has_started_it_ends() {
+fn no_worker_stays_after_the_end_of_its_controller() {
     let Some(client) = client() else { return };
     for (end, code) in
         [("raise SystemExit(3)", 3), ("raise ValueError", 1), ("import os; os.kill(os.getpid(), 9)", 137)]

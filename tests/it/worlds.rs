@@ -7,7 +7,7 @@ use crate::torch::pythons;
 use crate::watch::Exit;
 use nix::sys::signal::Signal;
 
-/// Where a rank is, in the words of its environment.
+/// Command that prints the place of a rank from its environment.
 const PLACE: &str = "echo ${RLAUNCH_GROUP-none} $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $NODE_RANK/$GROUP_WORLD_SIZE \
                      ${RLAUNCH_TIED_GROUP-}.${RLAUNCH_TIED_RANK-}.${RLAUNCH_TIED_SIZE-}";
 /// All ranks of a group add up their numbers.
@@ -138,7 +138,7 @@ fn two_groups_on_two_hosts() {
 }
 
 #[test]
-fn job_ends_with_the_program_that_leads_it() {
+fn job_ends_with_its_leading_program() {
     let group = [":", "--group", "gen", "-n", "2", "sleep", "60"];
     for code in [0, 3] {
         let lead = format!("sleep 0.2; exit {code}");
@@ -283,7 +283,7 @@ fn nothing_is_started_where_one_rank_cannot_be() {
 }
 
 #[test]
-fn failure_of_a_spawned_rank_ends_the_job_unless_it_is_tolerated() {
+fn failure_of_a_spawned_rank_ends_the_job_unless_tolerated() {
     for (spawn, code) in [(&["hold"][..], 4), (&["tolerant"], 0)] {
         let Some(plan) = spawns(&["-n", "1"], spawn, &["sh", "-c", "exit 4"]) else { return };
         plan.start().code(code);
@@ -291,7 +291,7 @@ fn failure_of_a_spawned_rank_ends_the_job_unless_it_is_tolerated() {
 }
 
 #[test]
-fn world_is_ended_by_order_and_its_sessions_with_it() {
+fn world_is_ended_by_order_with_its_sessions() {
     let script = "(trap '' TERM; sleep 60) & trap '' TERM; \"$RL\" store set ready 1; while :; do sleep 0.1; done";
     let Some(plan) = spawns(&["-n", "1"], &["group=gen", "end"], &["sh", "-c", script]) else { return };
     let done = plan.start().code(0);
@@ -301,7 +301,7 @@ fn world_is_ended_by_order_and_its_sessions_with_it() {
 }
 
 #[test]
-fn bound_world_ends_with_the_rank_that_has_asked_for_it() {
+fn bound_world_ends_with_the_rank_that_has_started_the_world() {
     let Some(plan) = spawns(&["-n", "1"], &["n=2", "bound"], &["sleep", "60"]) else { return };
     let done = plan.start().code(0);
     assert!(done.out().starts_with("world 1 world-1 on "), "{}", done.out());

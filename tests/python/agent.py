@@ -30,7 +30,7 @@ class Fields:
         self.data, self.at = data, 0
 
     def number(self):
-        """Seven bits in each byte, the lowest first; the last byte is below 128."""
+        """A number with seven bits in each byte, the lowest first. The last byte is below 128."""
         value = shift = 0
         while True:
             byte = self.data[self.at]
@@ -70,7 +70,7 @@ def fault(initial, kind, text=b"", status=b""):
 
 
 def read(frame):
-    """The fields of what a process says."""
+    """The fields of a message of a process."""
     fields = Fields(frame)
     assert fields.number() == SESSION, frame
     kind = fields.number()
@@ -91,7 +91,7 @@ def read(frame):
 
 
 class Rank:
-    """One process."""
+    """Process of a rank."""
 
     def __init__(self, sock):
         self.sock, self.came, self.initial = sock, b"", None
@@ -102,13 +102,13 @@ class Rank:
         try:
             self.sock.sendall(struct.pack("<I", len(body)) + body)
         except OSError:
-            pass  # Its end is heard of by reading.
+            pass  # The reader notices the end of the connection.
 
 
 class Agent:
-    """For `size` ranks, of which the first `active` work."""
+    """Agent of `size` ranks, of which the first `active` are active."""
 
-    def __init__(self, size, active=None, env=lambda initial, seat: {}):
+    def __init__(self, size, active=None, env=lambda initial, active: {}):
         self.size, self.active, self.round_env = size, active, env
         self.said, self.round = [], -1
         self.ranks, self.last_fault, self.interrupted, self.over = {}, None, False, False
@@ -135,7 +135,7 @@ class Agent:
         self.home.cleanup()
 
     def env(self, rank):
-        """What a rank's environment says."""
+        """The environment of a rank."""
         return {
             "RLAUNCH_SOCKET": self.path,
             "RLAUNCH_RANK": str(rank),
@@ -160,13 +160,13 @@ class Agent:
                         data = key.data.sock.recv(1 << 16)
                         with self.changed:
                             if data:
-                                self.hear(key.data, data)
+                                self.receive(key.data, data)
                             else:
                                 waits.unregister(key.fileobj)
                                 self.lose(key.data)
                             self.changed.notify_all()
 
-    def hear(self, rank, data):
+    def receive(self, rank, data):
         rank.came += data
         if not rank.greeted and len(rank.came) >= 16:
             assert rank.came[:8] == HELLO, rank.came
@@ -234,12 +234,12 @@ class Agent:
         self.round, self.interrupted = self.round + 1, False
         living = self.living()
         workers = len(living) if self.active is None else min(self.active, len(living))
-        for seat, rank in enumerate(living):
+        for new_rank, rank in enumerate(living):
             rank.ready = rank.returned = False
-            active = seat if seat < workers else None
+            active = new_rank if new_rank < workers else None
             env = {"RANK": active, "WORLD_SIZE": workers if active is not None else None}
             env.update(self.round_env(rank.initial, active))
-            body = number(self.round) + number(seat) + number(len(living))
+            body = number(self.round) + number(new_rank) + number(len(living))
             body += optional(None if active is None else number(active))
             body += number(workers) + number(rank.initial) + number(self.size)
             body += optional(self.last_fault) + number(len(env))
@@ -248,17 +248,17 @@ class Agent:
             rank.say(BEGIN, body)
 
     def dismiss(self, initial, why, text):
-        """A rank takes no part any more."""
+        """Dismisses a rank, which takes part in no further round."""
         with self.changed:
             self.ranks[initial].lost = True
             self.ranks[initial].say(DISMISSED, bytes([why]) + words(text.encode()))
 
     def hang(self, initial):
-        """A rank is found to hang."""
+        """Ends the round because a rank hangs."""
         with self.changed:
             self.interrupt(fault(initial, HANG, b"silent for 1 s"))
 
     def wait_for(self, test, within=60):
-        """Until something was said."""
+        """Waits until a test of the messages is true."""
         with self.changed:
             assert self.changed.wait_for(lambda: test(self.said), within), self.said

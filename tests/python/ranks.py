@@ -1,4 +1,4 @@
-"""What ranks do in the tests: `python ranks.py NAME` runs one of these functions under the Wrapper, and prints what became of it."""
+"""Ranks of the tests: `python ranks.py NAME` runs a function of this file under the Wrapper, and prints its result."""
 
 import ctypes
 import datetime
@@ -20,7 +20,7 @@ raised_at = None
 
 
 def out(*words):
-    """A line of its own, whatever the others write."""
+    """Prints a line in one write, so that lines of ranks do not mix."""
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
@@ -36,7 +36,7 @@ def busy(span):
 
 
 def blocked(wait):
-    """In the first round all wait like this; rank 0 fails once all others are about to."""
+    """In the first round all ranks wait with this function; rank 0 fails when all others are about to wait."""
 
     def fn(call: ip.CallWrapper):
         if call.iteration > 0:
@@ -68,7 +68,7 @@ def receive():
 
 
 class Tough:
-    """Whoever deletes it waits, and an exception goes nowhere."""
+    """Object whose deletion waits, and whose exceptions Python drops."""
 
     def __del__(self):
         time.sleep(60)
@@ -81,7 +81,7 @@ def deletion():
 
 
 class Careful:
-    """Whoever deletes it ends what it has, which takes a while."""
+    """Object whose deletion does work that takes a while."""
 
     def __del__(self):
         busy(0.2)
@@ -117,7 +117,7 @@ def clean_up():
 
 
 def garbage():
-    """A callback of the collector."""
+    """Waits in a callback of the collector."""
 
     def called(phase, info):
         if phase == "start":
@@ -220,7 +220,7 @@ def atomic(call: ip.CallWrapper):
         raise ValueError("ordered")
     with call.atomic():
         out("inside")
-        # The work itself, and no wait for anything: long enough to be interrupted in, and by waits that an interrupt would wake.
+        # The work takes long enough for an interrupt, and consists of waits that an interrupt would wake.
         end = time.monotonic() + 0.5
         while time.monotonic() < end:
             time.sleep(0.01)
@@ -229,7 +229,7 @@ def atomic(call: ip.CallWrapper):
 
 
 def late_atomic(call: ip.CallWrapper):
-    """What would begin after the decision does not."""
+    """An atomic part does not begin after the decision."""
     if call.iteration > 0:
         return "again"
     if FIRST == 0:
@@ -242,7 +242,7 @@ def late_atomic(call: ip.CallWrapper):
 
 
 def returned(call: ip.CallWrapper):
-    """The first rank is through, and has to do it again."""
+    """The first rank has returned, and runs again."""
     out("runs", call.iteration)
     if call.iteration == 0 and FIRST == 1:
         sys.stdin.readline()
@@ -251,7 +251,7 @@ def returned(call: ip.CallWrapper):
 
 
 def always(call: ip.CallWrapper):
-    """Never says anything else."""
+    """Waits in every round."""
     if FIRST == 0:
         sys.stdin.readline()
     out("about to")
@@ -267,7 +267,7 @@ def once(call: ip.CallWrapper):
 
 
 def forks(call: ip.CallWrapper):
-    """A child has all of its parent, and speaks for nobody."""
+    """A forked child has all state of its parent, and is no rank."""
     child = os.fork()
     if child == 0:
         call.ping()
@@ -278,7 +278,7 @@ def forks(call: ip.CallWrapper):
 
 
 def child_leaves(call: ip.CallWrapper):
-    """A child goes up through the call by what is no business of rounds."""
+    """A forked child leaves the call by an exception that is no fault of a round."""
     child = os.fork()
     if child == 0:
         sys.exit(7)
@@ -299,7 +299,7 @@ def pings(call: ip.CallWrapper):
 
 
 def cleans_up(wait):
-    """Does this again and again, and takes its time to leave."""
+    """Repeats a wait, and takes long to clean up."""
 
     def again(call):
         try:
@@ -318,7 +318,7 @@ def nothing_atomic(call):
 
 
 def interrupted_check(state):
-    """Waits for what ends with the round."""
+    """Waits until the end of the round."""
     if state.iteration == 0 and FIRST == 1 and state.fault is None:
         out("checks")
         try:
@@ -328,7 +328,7 @@ def interrupted_check(state):
 
 
 def phoenix(call: ip.CallWrapper):
-    """Whoever deletes it has another one to delete."""
+    """Fails with an object whose deletion makes another such object."""
     if call.iteration == 0:
         Phoenix()
         raise ValueError("ordered")
@@ -348,7 +348,7 @@ class Phoenix:
 
 
 def sections(call: ip.CallWrapper):
-    """What may be silent, one within another."""
+    """Nested sections that may be silent."""
     with call.section("outer", seconds(9)):
         with call.section("inner", seconds(7)):
             call.hang_protection(False)
@@ -360,7 +360,7 @@ def sections(call: ip.CallWrapper):
 
 
 class Wordless(Exception):
-    """Nobody can say what it is."""
+    """Exception that has no text."""
 
     def __str__(self):
         raise TypeError("no words")
@@ -373,7 +373,7 @@ def wordless(call: ip.CallWrapper):
 
 
 def saves(call: ip.CallWrapper):
-    """For an abort hook that uses the call."""
+    """Function whose abort hook uses the call."""
     saves.call = call
     if call.iteration == 0:
         out("waits")
@@ -395,7 +395,7 @@ def jax(call: ip.CallWrapper):
 
 
 class Handled(Exception):
-    """What a handler of a signal of the program's raises."""
+    """Exception that a signal handler of the program raises."""
 
 
 def waits_in(where):
@@ -412,12 +412,12 @@ def waits_in(where):
 
 
 def handlers(kind, *places):
-    """Rank 1 fails as if the other end had, and a handler of a signal raises wherever it waits then."""
+    """Rank 1 fails as if its peer had, and a signal handler raises wherever the rank waits after that."""
 
     def signals():
         for where in places:
             waits_in(where)
-            # One that comes right before the wait wakes nobody.
+            # A signal right before the wait does not wake it.
             while not handled:
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
                 time.sleep(0.01)
@@ -433,7 +433,7 @@ def handlers(kind, *places):
             return call.iteration
         if FIRST == 1:
             sys.stdin.readline()
-            # Whoever looks may come late.
+            # The thread that checks may come late.
             _call.VICTIM_WAIT = 1.0
             signal.signal(signal.SIGUSR1, handler)
             threading.Thread(target=signals, daemon=True).start()
@@ -461,7 +461,7 @@ def in_thread(function):
 
 
 def keeps(call: ip.CallWrapper):
-    """What the function of a round had is gone when the next one begins."""
+    """Objects of the function of a round are gone when the next round begins."""
     kept = Kept()
     kept.itself = kept
     out("living", Kept.living)
@@ -503,7 +503,7 @@ def simple(call: ip.CallWrapper):
 
 
 def busy_loop(call: ip.CallWrapper):
-    """Bytecode, and the interpreter lock is given up nowhere."""
+    """Runs bytecode, and never gives up the interpreter lock."""
     end = time.time() + 2
     while time.time() < end:
         pass
@@ -511,7 +511,7 @@ def busy_loop(call: ip.CallWrapper):
 
 
 def holds_the_lock(call: ip.CallWrapper):
-    """In C, and nobody else runs bytecode."""
+    """Runs in C with the interpreter lock, so no other thread runs bytecode."""
     out("waits")
     ctypes.PyDLL(None).usleep(2_000_000)
     return call.iteration
@@ -566,7 +566,7 @@ def main():
 
 
 if __name__ == "__main__":
-    # A handler of the program's stays what it is.
+    # The signal handler of the program stays in place.
     signal.signal(signal.SIGUSR1, lambda *_: None)
     ctypes.pythonapi.Py_IncRef  # noqa: B018 (loaded)
     main()

@@ -1,4 +1,4 @@
-"""Which backend a group has if nothing is said."""
+"""Default backend of a group."""
 
 import unittest
 from unittest import mock
@@ -18,10 +18,10 @@ class Usual(unittest.TestCase):
         with mock.patch.object(torch.cuda, "is_available", lambda: cuda), mock.patch.object(dist, "is_nccl_available", lambda: nccl):
             return ours._usual_backend()
 
-    def test_without_gpus_it_is_gloo(self):
+    def test_without_gpus_the_backend_is_gloo(self):
         self.assertEqual([self.found(False, True), self.found(True, False), self.found(False, False)], ["gloo"] * 3)
 
-    def test_with_gpus_nccl_has_what_is_theirs(self):
+    def test_with_gpus_nccl_has_tensors_on_gpus(self):
         self.assertIn(self.found(True, True), ("nccl", "cpu:gloo,cuda:nccl"))
         self.assertEqual(self.found(True, True) == "nccl", torch.__version__.startswith("1."))
 

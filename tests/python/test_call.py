@@ -1,4 +1,4 @@
-"""Edges of a call that no agent is needed for."""
+"""Edge cases of a call that need no agent."""
 
 import gc
 import os
@@ -20,24 +20,24 @@ class Frozen(unittest.TestCase):
         gc.collect()
         self.addCleanup(gc.unfreeze)
 
-    def test_nothing_stays_frozen_behind_a_call(self):
+    def test_nothing_stays_frozen_after_a_call(self):
         before = gc.get_freeze_count()
         frozen = _Frozen()
         if before == 0:
             self.assertGreater(gc.get_freeze_count(), 0)
         else:
-            # With what is immortal, which 3.12's collector puts aside, nobody can tell what the script froze.
+            # The collector of 3.12 freezes immortal objects, so objects that the script froze cannot be distinguished.
             self.assertEqual(sys.version_info[:2], (3, 12))
         frozen.end()
         self.assertEqual(gc.get_freeze_count(), before)
 
-    def test_what_the_script_froze_before_stays_frozen(self):
+    def test_objects_that_the_script_froze_before_stay_frozen(self):
         gc.freeze()
         before = gc.get_freeze_count()
         _Frozen().end()
         self.assertEqual(gc.get_freeze_count(), before)
 
-    def test_what_the_function_froze_stays_frozen(self):
+    def test_objects_that_the_function_froze_stay_frozen(self):
         frozen = _Frozen()
         kept = [[] for _ in range(1000)]
         gc.freeze()
@@ -46,7 +46,7 @@ class Frozen(unittest.TestCase):
 
 
 class Library(unittest.TestCase):
-    def test_a_package_without_its_library_says_what_to_do_and_nothing_else(self):
+    def test_a_package_without_its_library_reports_only_the_remedy(self):
         package = os.path.dirname(os.path.abspath(rlaunch.__file__))
         with tempfile.TemporaryDirectory() as home:
             broken = os.path.join(home, "rlaunch", "librlaunch.so")
@@ -101,7 +101,7 @@ class Interpreters(unittest.TestCase):
 
 
 class Interrupted:
-    """A session, and an interrupter, of a round that is over."""
+    """Session and interrupter of a round that has ended."""
 
     def enter(self):
         return True
@@ -120,8 +120,8 @@ class Once(unittest.TestCase):
         call._inside = inside
         return call._once(None, (), {})
 
-    def interrupted_behind(self, error):
-        """What comes of an error of the function, if the interrupt comes before it was noted."""
+    def interrupted_before_note(self, error):
+        """The result of an error of the function if the interrupt comes before the error was noted."""
 
         def inside(*_):
             try:
@@ -131,13 +131,13 @@ class Once(unittest.TestCase):
 
         return self.once(inside)
 
-    def test_an_interrupt_does_not_swallow_what_ends_the_rank(self):
+    def test_an_interrupt_keeps_an_exception_that_ends_the_rank(self):
         for error in (SystemExit(3), HealthCheckError("ill")):
             with self.subTest(error=error), self.assertRaises(type(error)):
-                self.interrupted_behind(error)
+                self.interrupted_before_note(error)
 
     def handled_in(self, where, error, fails=None):
-        """What comes of a function in which a handler of a signal of the program's raises this where the function was left."""
+        """The result of a function if a signal handler of the program raises this error at the end of the function."""
 
         class Round(Interrupted):
             times = 0
@@ -157,7 +157,7 @@ class Once(unittest.TestCase):
 
         return self.once(inside, {"exit": Round, "enter": Entered}[where]())
 
-    def test_what_a_signals_handler_raises_at_the_end_of_the_function_is_as_if_it_had(self):
+    def test_exception_of_a_signal_handler_at_the_end_counts_as_one_of_the_function(self):
         error = OSError("a handler's")
         self.assertIs(self.handled_in("exit", error).why, error)
         with self.assertRaises(SystemExit):
@@ -165,15 +165,15 @@ class Once(unittest.TestCase):
         with self.assertRaises(KeyboardInterrupt):
             self.handled_in("exit", KeyboardInterrupt())
 
-    def test_what_the_library_says_there_is_no_fault_of_the_function(self):
+    def test_error_of_the_library_at_the_end_is_no_fault_of_the_function(self):
         for where in ("enter", "exit"):
             with self.subTest(where), self.assertRaises(rlaunch.Error):
                 self.handled_in(where, rlaunch.Error("the agent is gone"))
 
-    def test_an_interrupt_takes_the_place_of_what_makes_a_round(self):
-        self.assertIsInstance(self.interrupted_behind(ValueError("a fault")).why, RankShouldRestart)
+    def test_an_interrupt_replaces_an_exception_that_makes_a_round(self):
+        self.assertIsInstance(self.interrupted_before_note(ValueError("a fault")).why, RankShouldRestart)
 
-    def test_what_was_handled_around_the_call_is_not_the_functions(self):
+    def test_exception_that_was_handled_around_the_call_is_not_of_the_function(self):
         def inside(*_):
             raise RankShouldRestart("between two lines")
 
@@ -192,19 +192,19 @@ sys.modules["jax"] = types.SimpleNamespace(distributed=types.SimpleNamespace(ini
 import rlaunch.inprocess as ip
 import rlaunch.jax
 
-def tell():
+def show():
     rlaunch.jax.initialize()
     print(*(os.environ.get(name) for name in names), len(asked))
 
 @ip.Wrapper()
 def train(call: ip.CallWrapper):
-    tell()
+    show()
     if call.iteration == 0 and "SETS" in os.environ:
         os.environ["RANK"] = "5"
         raise ValueError("again")
 
 train()
-tell()
+show()
 if "SETS" in os.environ:
     sys.exit()
 train()
@@ -218,21 +218,21 @@ os.waitpid(child, 0)
 
 
 class Outside(unittest.TestCase):
-    """What a world of one finds in its environment, and how often JAX was asked to look for other processes."""
+    """Environment of a world of one, and number of calls that ask JAX to look for other processes."""
 
-    def told(self, **env):
+    def printed(self, **env):
         clean = {name: value for name, value in os.environ.items() if name not in (*NAMES, "MASTER_PORT", "LOCAL_WORLD_SIZE")}
         done = subprocess.run([sys.executable, "-u", "-c", OUTSIDE], env={**clean, **env}, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
         return done.stdout.splitlines()
 
-    def test_it_is_told_who_it_is_until_somebody_says_otherwise(self):
+    def test_a_world_of_one_has_its_identity_until_the_script_changes_it(self):
         alone = "0 1 127.0.0.1 0 0"
-        self.assertEqual(self.told(), [alone, alone, alone, "3 1 127.0.0.1 0 1"])
-        self.assertEqual(self.told(SETS=""), [alone, "5 1 127.0.0.1 0 1", "5 1 127.0.0.1 0 2"])
+        self.assertEqual(self.printed(), [alone, alone, alone, "3 1 127.0.0.1 0 1"])
+        self.assertEqual(self.printed(SETS=""), [alone, "5 1 127.0.0.1 0 1", "5 1 127.0.0.1 0 2"])
 
-    def test_what_somebody_has_set_stays(self):
-        self.assertEqual(self.told(LOCAL_RANK="1")[0], "0 1 127.0.0.1 1 0")
-        self.assertEqual(self.told(MASTER_ADDR="elsewhere")[0], "None None elsewhere None 0")
+    def test_variables_of_the_environment_stay(self):
+        self.assertEqual(self.printed(LOCAL_RANK="1")[0], "0 1 127.0.0.1 1 0")
+        self.assertEqual(self.printed(MASTER_ADDR="elsewhere")[0], "None None elsewhere None 0")
 
 
 ASKED = """
@@ -246,7 +246,7 @@ rlaunch.jax.initialize()
 
 
 class OthersWorld(unittest.TestCase):
-    """What JAX is asked where somebody else has started the processes."""
+    """Arguments for JAX if another launcher has started the processes."""
 
     DEVICES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "JAX_LOCAL_DEVICE_IDS")
 
@@ -256,16 +256,16 @@ class OthersWorld(unittest.TestCase):
         done = subprocess.run([sys.executable, "-c", ASKED], env={**clean, **env}, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
         return done.stdout.strip()
 
-    def test_jax_is_asked_for_the_place_that_somebody_else_has_given(self):
+    def test_jax_gets_the_place_that_another_launcher_has_given(self):
         place = "10.0.0.1:29501 8 3"
         self.assertEqual(self.asked(), f"{place} None")
         self.assertEqual(self.asked(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1"), f"{place} None")
-        # Of several on a host each has the device of its place; one that was given its own has that.
+        # Each of several processes on a host has the device of its local rank, or the device that it was given.
         several = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
         self.assertEqual(self.asked(**several), f"{place} [1]")
         self.assertEqual(self.asked(**several, CUDA_VISIBLE_DEVICES="5"), f"{place} [0]")
         self.assertEqual(self.asked(**several, CUDA_VISIBLE_DEVICES="2,3"), f"{place} None")
-        # What nobody has said JAX looks for itself.
+        # JAX itself finds values that are not set.
         self.assertEqual(self.asked(WORLD_SIZE=""), "10.0.0.1:29501 None 3 None")
 
 

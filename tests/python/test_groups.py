@@ -64,7 +64,7 @@ class SharedMemory(unittest.TestCase):
             arena.release(region.offset, 0)
         self.assertEqual(arena._free, [(0, 64 * PAGE)])
 
-    def test_a_reader_gives_a_region_back_when_nothing_refers_to_it(self):
+    def test_a_reader_gives_an_unused_region_back(self):
         arena, unused = Arena(16 * PAGE), []
         mapped = Mapped(arena.path, arena.size)
         region = arena.put(memoryview(b"x" * 5000), [0])
@@ -78,7 +78,7 @@ class SharedMemory(unittest.TestCase):
         with self.assertRaises(ValueError):
             mapped.region(region._replace(offset=15 * PAGE, len=2 * PAGE), unused.append)
 
-    def test_what_a_reader_writes_is_its_own_and_does_not_outlive_the_value(self):
+    def test_writes_of_a_reader_are_private_and_end_with_the_value(self):
         arena, unused = Arena(16 * PAGE), []
         readers = [Mapped(arena.path, arena.size) for _ in range(2)]
         region = arena.put(memoryview(b"x" * (3 * PAGE)), [0, 1])
@@ -293,7 +293,7 @@ class Serializers(unittest.TestCase):
             self.assertEqual(codec.decode(codec.encode(3, kind), kind), 3)
             event = Event(1, wire.RETURN, kind, 0, 1, [], [b"17"])
             self.assertEqual(self.future_of(kind, event)._decoded(), 17)
-        # What it would do if it were taken.
+        # The pickle would run this if it were accepted.
         parts = [pickle.dumps(Trap())]
         with self.assertRaises(Exception):
             codec.decode(parts, codec.JSON)
@@ -336,7 +336,7 @@ class Ends(unittest.TestCase):
 
 
 class Waits(unittest.TestCase):
-    def test_a_thread_that_waits_behind_another_prints_a_line(self):
+    def test_a_thread_that_waits_for_another_prints_a_line(self):
         waits, lines = Controller(), []
         # As if another thread read the connections.
         waits._is_led = True
@@ -347,7 +347,7 @@ class Waits(unittest.TestCase):
 
 
 class Classes(unittest.TestCase):
-    def test_methods_are_told_by_their_kind(self):
+    def test_methods_are_recognised_by_their_kind(self):
         class Some:
             constant = 1
 
@@ -391,7 +391,7 @@ class Classes(unittest.TestCase):
                         class_of("own_controller.W")
                     self.assertEqual(importing, [])
 
-    def test_a_worker_without_a_controller_says_so_once(self):
+    def test_a_worker_without_a_controller_prints_one_line(self):
         events = [None, None, Event(1, wire.OPENED, 0, 0, 0, [], [])]
         fake = unittest.mock.Mock(next=lambda seconds: events.pop(0))
         stderr = io.StringIO()

@@ -1,4 +1,4 @@
-"""What the two threads of a call do when they meet at an unlucky moment: the pieces alone, without a library.
+"""Races between the two threads of a call, tested on single parts without the library.
 
     PYTHONPATH=common/client/python python3 -m unittest discover tests/python
 """
@@ -23,12 +23,12 @@ from rlaunch.inprocess.monitor_thread import RankShouldRestart
 
 
 def session(**says):
-    """One that wants the function left."""
+    """Session that wants the function to be left."""
     return mock.Mock(**{"due.return_value": True, "interrupted.return_value": True, "enter.return_value": True, **says})
 
 
 class Half:
-    """A lock as Python's own modules make them: it is taken in Python, behind which an exception leaves it taken."""
+    """Lock like those of Python's own modules. It is taken in Python code, after which an exception leaves it taken."""
 
     def __init__(self, taken, times=1):
         self.lock, self.taken, self.times = threading.Lock(), taken, times
@@ -52,7 +52,7 @@ class Interrupts(unittest.TestCase):
     def signal(self):
         signal.raise_signal(_interrupt._signo)
 
-    def test_a_second_comes_only_when_it_is_time_and_each_later_than_the_one_before(self):
+    def test_repeated_interrupts_come_after_growing_pauses(self):
         now = 100.0
         with mock.patch.object(_interrupt.time, "monotonic", lambda: now):
             for pause in (1.0, 2.0, 4.0):
@@ -67,14 +67,14 @@ class Interrupts(unittest.TestCase):
                     self.signal()
                 self.interrupter.enter()
 
-    def test_who_has_raised_by_itself_is_not_signalled_as_well(self):
-        self.interrupter.told()
+    def test_a_thread_that_has_raised_by_itself_is_not_signalled_as_well(self):
+        self.interrupter.mark_interrupted()
         self.signal()
         self.interrupter._not_before = 0.0
         with self.assertRaises(RankShouldRestart):
             self.signal()
 
-    def test_who_cleans_up_behind_the_abort_is_not_told_at_once(self):
+    def test_a_thread_that_cleans_up_after_the_abort_is_not_interrupted_at_once(self):
         now = 100.0
         with mock.patch.object(_interrupt.time, "monotonic", lambda: now):
             self.interrupter.before_abort()
@@ -86,14 +86,14 @@ class Interrupts(unittest.TestCase):
                 with self.assertRaises(RankShouldRestart):
                     self.signal()
 
-    def test_who_handles_something_while_nothing_was_aborted_is_told_at_once(self):
+    def test_a_thread_in_a_handler_without_an_abort_is_interrupted_at_once(self):
         try:
             raise RuntimeError("no such module")
         except RuntimeError:
             with self.assertRaises(RankShouldRestart):
                 self.signal()
 
-    def test_who_was_in_a_handler_before_the_abort_is_told_at_once(self):
+    def test_a_thread_in_a_handler_from_before_the_abort_is_interrupted_at_once(self):
         try:
             raise RuntimeError("no such module")
         except RuntimeError:
@@ -101,20 +101,20 @@ class Interrupts(unittest.TestCase):
             with self.assertRaises(RankShouldRestart):
                 self.signal()
 
-    def test_who_imports_is_told_behind_that(self):
+    def test_a_thread_that_imports_is_interrupted_after_the_import(self):
         with tempfile.TemporaryDirectory() as directory, mock.patch.object(sys, "path", [directory, *sys.path]):
             with open(os.path.join(directory, "imported_meanwhile.py"), "w", encoding="ascii") as file:
                 file.write(f"import signal\nsignal.raise_signal({int(_interrupt._signo)})\nwhole = True\n")
             with mock.patch.object(_interrupt, "_call_module", __name__):
                 self.assertFalse(_interrupt._is_importing(sys._getframe()))
             self.addCleanup(sys.modules.pop, "imported_meanwhile", None)
-            # Soon, and nobody else signals.
+            # The interrupt comes soon, without another signal.
             with self.assertRaises(RankShouldRestart):
                 __import__("imported_meanwhile")
                 time.sleep(60)
             self.assertTrue(sys.modules["imported_meanwhile"].whole)
 
-    def test_who_deletes_is_told_behind_that_and_waited_for_so_long(self):
+    def test_a_thread_that_deletes_is_interrupted_after_the_deletion_or_its_limit(self):
         signalled, now, looks = self.signal, time.monotonic(), []
 
         class Deleted:
@@ -126,9 +126,9 @@ class Interrupts(unittest.TestCase):
             for _ in range(2):
                 Deleted()
             self.assertEqual(len(looks), 2)
-            # One looks for the end of all of them.
+            # One thread waits for the end of all deletions.
             start.assert_called_once_with(self.interrupter._again, (self.interrupter.left,))
-        # Where no thread is to be had, what is deleted is none the worse, and somebody looks the next time.
+        # If no thread can be started, the deletion is not disturbed, and the next deletion tries again.
         self.interrupter.enter()
         with mock.patch.object(_interrupt._thread, "start_new_thread", side_effect=RuntimeError) as start:
             for _ in range(2):
@@ -137,11 +137,11 @@ class Interrupts(unittest.TestCase):
         self.assertTrue(self.interrupter._is_amid(looks[0]))
         with mock.patch.object(_interrupt.time, "monotonic", lambda: now + _interrupt.LONGEST_DELETION + 60):
             self.assertFalse(self.interrupter._is_amid(looks[0]))
-            # Another round waits for its own.
+            # Another round waits for its own deletions.
             self.interrupter.enter()
             self.assertTrue(self.interrupter._is_amid(looks[0]))
 
-    def test_one_that_is_told_again_is_of_the_round_in_which_it_was_to_be(self):
+    def test_a_repeated_interrupt_counts_only_for_its_round(self):
         def next_round():
             self.interrupter.exit()
             self.interrupter.enter()
@@ -152,11 +152,11 @@ class Interrupts(unittest.TestCase):
         with mock.patch.object(_interrupt, "async_raise") as raised:
             self.interrupter._again(self.interrupter.left)
         raised.assert_not_called()
-        # Nor is the next one's late for it.
+        # The interrupt of the next round is not delayed by it.
         self.assertEqual(self.interrupter._not_before, 0.0)
 
-    def test_who_takes_a_lock_is_told_when_a_with_gives_it_back(self):
-        # Nothing of Python between it and the signal.
+    def test_a_thread_that_takes_a_lock_is_interrupted_in_the_with_of_the_lock(self):
+        # No Python code runs between this function and the signal.
         signalled = functools.partial(signal.raise_signal, _interrupt._signo)
         half = Half(signalled)
         again = []
@@ -164,16 +164,16 @@ class Interrupts(unittest.TestCase):
             with self.assertRaises(RankShouldRestart), half:
                 self.signal()
             self.assertFalse(half.lock.locked())
-            # Told again at once, and not when the library would do it.
+            # Interrupted again at once, before the library signals again.
             self.assertEqual(again, [self.interrupter._again])
             self.assertEqual(threading.Condition.__enter__.__code__.co_name, Half.__enter__.__code__.co_name)
-            # Who stays there waits itself, and is not let go on for ever.
+            # A thread that stays there waits for its lock, and the delays have a limit.
             self.interrupter.enter()
             with self.assertRaises(RankShouldRestart), Half(signalled, _interrupt.HOLDS + 1):
                 self.fail("the lock was had")
             self.assertEqual(len(again), 1 + _interrupt.HOLDS)
 
-    def test_another_thread_that_imports_or_takes_a_lock_is_told_behind_that(self):
+    def test_another_thread_that_imports_or_takes_a_lock_is_interrupted_after_that(self):
         for holds in ("_is_importing", "_is_held"):
             with self.subTest(holds):
                 self.interrupter.enter()
@@ -200,7 +200,7 @@ class Interrupts(unittest.TestCase):
                     chase.join()
                 self.assertEqual(raised, [RankShouldRestart, None])
 
-    def test_one_that_comes_while_another_is_swallowed_is_raised_behind_that(self):
+    def test_an_interrupt_during_a_dropped_one_is_raised_after_that(self):
         frames = []
         with mock.patch.object(self.interrupter, "_raise_again", lambda: frames.append(sys._getframe())):
             sys.unraisablehook(mock.Mock(exc_type=RankShouldRestart))
@@ -208,7 +208,7 @@ class Interrupts(unittest.TestCase):
             self.interrupter.signalled(frames[0])
         start.assert_called_once()
 
-    def test_another_threads_is_raised_once_and_taken_back_at_its_end(self):
+    def test_interrupt_of_another_thread_is_raised_once_and_taken_back_at_the_end(self):
         raised, was_raised = [], threading.Event()
 
         def note(tid, exc_type):
@@ -242,7 +242,7 @@ class Ends(unittest.TestCase):
                 chase = threading.Thread(target=interrupter.chase, args=(interrupter.left,), daemon=True)
                 chase.start()
                 was_raised.wait()
-                # A handler of the program's raises in it.
+                # A signal handler of the program raises in this call.
                 interrupter.exit()
             chase.join(FIRST_PAUSE * 4)
             self.assertFalse(chase.is_alive())
@@ -250,9 +250,9 @@ class Ends(unittest.TestCase):
         self.assertFalse(interrupter.is_training())
 
 
-    def test_one_that_comes_behind_a_lock_does_not_keep_the_function_from_being_left(self):
+    def test_an_interrupt_after_a_lock_does_not_keep_the_function_from_being_left(self):
         class Taken:
-            """As with Python 3.14: it comes between the taking of a lock in C and its `with`, which then gives nothing back."""
+            """Lock as in Python 3.14: the exception comes between the taking of the lock in C and its `with`, so the lock stays taken."""
 
             def __init__(self):
                 self.lock = threading.Lock()
@@ -283,7 +283,7 @@ class Ends(unittest.TestCase):
 
 
 class Flags(unittest.TestCase):
-    def test_who_is_interrupted_while_it_waits_stands_in_nobodys_way(self):
+    def test_a_thread_that_is_interrupted_in_a_wait_blocks_no_other_thread(self):
         flag, others, came = Flag(), [], []
 
         def interrupt(*_):
@@ -297,7 +297,7 @@ class Flags(unittest.TestCase):
         def disturb():
             while not flag._waiting:
                 os.sched_yield()
-            # One that comes between the last bytecode and the wait itself wakes nobody.
+            # An exception between the last bytecode and the wait does not wake the wait.
             while not came:
                 signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
                 time.sleep(0.01)
@@ -319,7 +319,7 @@ class Flags(unittest.TestCase):
         flag = Flag()
         self.assertFalse(flag.is_set() or flag.wait(0.0) or flag.wait(0.001))
 
-    def test_one_that_is_set_while_somebody_begins_to_wait_is_seen(self):
+    def test_a_set_at_the_begin_of_a_wait_is_noticed(self):
         for _ in range(200):
             flag = Flag()
             setter = threading.Thread(target=flag.set)
@@ -334,7 +334,7 @@ class Calls(unittest.TestCase):
         came.mode, came.world_size, came.active_world_size, came.initial_world_size = native.MODE_ACTIVE, 1, 1, 1
         call._begin(News(native.NEXT_BEGIN, came, {}, ""))
 
-    def test_a_session_that_ends_while_a_round_is_about_to_begin_ends_it(self):
+    def test_the_end_of_a_session_ends_a_round_that_is_about_to_begin(self):
         call = _call.Call(ip.Wrapper(), None)
         call._session = session()
         call._session.wait_interrupt.side_effect = [FaultNews("over", 0, "no more"), None]

@@ -14,9 +14,9 @@ import rlaunch.inprocess as ours
 try:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import nvidia_resiliency_ext.inprocess as theirs
+        import nvidia_resiliency_ext.inprocess as upstream
 except ImportError:
-    theirs = None
+    upstream = None
 
 MODULES = (
     "abort",
@@ -40,7 +40,7 @@ MODULES = (
     "wrap",
 )
 
-# What is NVRx's machinery, and here the launcher's and its agents'.
+# Machinery of NVRx that is part of the launcher and its agents here.
 NOT_HERE = {
     "": {"monitor_process", "progress_watchdog", "sibling_monitor"},
     "monitor_thread": {"MonitorThread"},
@@ -48,14 +48,14 @@ NOT_HERE = {
     "utils": {"Logging", "find_nearest_handler"},
     "wrap": {"HealthCheckPassed", "reserve_fn"},
 }
-# Names of NVRx's, for arguments without effect.
+# Names of NVRx for arguments without effect.
 NO_SIGNATURE = {"StoreMixin", "TCPStore", "PrefixStore", "FileStore", "State", "FrozenState", "NestedRestarterLogger"}
 # Faults that arrive before a round is decided belong to it anyway.
 OTHER_DEFAULT = {("Wrapper", "last_call_wait")}
 
 
 def public(module):
-    """What a module defines itself."""
+    """The names that a module defines itself."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -69,7 +69,7 @@ def parameters(function):
 
 
 def shown(default):
-    """Instances are told by their class."""
+    """The default as a comparable value. Instances are compared by their class."""
     if default is inspect.Parameter.empty or isinstance(default, (str, int, float, tuple, type(None))):
         return default
     if inspect.isclass(default):
@@ -79,24 +79,24 @@ def shown(default):
 
 class Names(unittest.TestCase):
     def setUp(self):
-        if theirs is None:
+        if upstream is None:
             self.skipTest("this Python has no NVRx; scripts/test --all makes one that has")
 
     def test_the_package_has_the_same_names(self):
-        wanted = {name for name in dir(theirs) if not name.startswith("_")}
+        wanted = {name for name in dir(upstream) if not name.startswith("_")}
         self.assertEqual(wanted - set(dir(ours)) - NOT_HERE[""], set())
 
     def test_modules_have_the_same_names(self):
         for name in MODULES:
             with self.subTest(name):
-                wanted = set(public(importlib.import_module(f"{theirs.__name__}.{name}")))
+                wanted = set(public(importlib.import_module(f"{upstream.__name__}.{name}")))
                 found = set(dir(importlib.import_module(f"{ours.__name__}.{name}")))
                 self.assertEqual(wanted - found - NOT_HERE.get(name, set()), set())
 
-    def test_everything_takes_the_same_arguments(self):
+    def test_functions_take_the_same_arguments(self):
         compared = 0
         for module in MODULES:
-            for name, wanted in public(importlib.import_module(f"{theirs.__name__}.{module}")).items():
+            for name, wanted in public(importlib.import_module(f"{upstream.__name__}.{module}")).items():
                 found = getattr(importlib.import_module(f"{ours.__name__}.{module}"), name, None)
                 without = issubclass_of(wanted, (enum.Enum, BaseException)) or name in NO_SIGNATURE
                 if found is None or without or not callable(wanted):
@@ -114,28 +114,28 @@ class Names(unittest.TestCase):
             for parameter, what in one.items():
                 if (name, parameter) not in OTHER_DEFAULT:
                     self.assertEqual(other.get(parameter), what, f"{name}.{method}({parameter})")
-            # What is ours alone has a default.
+            # Parameters that only our package has need a default.
             more = [what for parameter, what in other.items() if parameter not in one]
             self.assertNotIn(inspect.Parameter.empty, [default for _, default in more], f"{name}.{method}")
 
     def test_states_have_the_same_fields(self):
         for name in ("State", "FrozenState"):
-            one, other = getattr(theirs, name), getattr(ours, name)
+            one, other = getattr(upstream, name), getattr(ours, name)
             fields = [(field.name, field.default) for field in dataclasses.fields(one) if field.name != "mode"]
             self.assertEqual([(f.name, f.default) for f in dataclasses.fields(other) if f.name != "mode"][: len(fields)], fields)
             self.assertEqual(other.__dataclass_params__.frozen, one.__dataclass_params__.frozen)
 
     def test_modes_and_kinds_are_the_same(self):
         for one, other in (
-            (theirs.Mode, ours.Mode),
-            (theirs.attribution.Interruption, ours.attribution.Interruption),
-            (theirs.rank_assignment.LayerFlag, ours.rank_assignment.LayerFlag),
+            (upstream.Mode, ours.Mode),
+            (upstream.attribution.Interruption, ours.attribution.Interruption),
+            (upstream.rank_assignment.LayerFlag, ours.rank_assignment.LayerFlag),
         ):
             self.assertEqual({m.name: m.value for m in one}, {m.name: m.value for m in other})
 
     def test_bases_are_the_same(self):
         for module in MODULES:
-            for name, wanted in public(importlib.import_module(f"{theirs.__name__}.{module}")).items():
+            for name, wanted in public(importlib.import_module(f"{upstream.__name__}.{module}")).items():
                 found = getattr(importlib.import_module(f"{ours.__name__}.{module}"), name, None)
                 if found is None or not inspect.isclass(wanted) or name in NO_SIGNATURE:
                     continue

@@ -1,4 +1,4 @@
-"""Rounds of the Python package, with an agent of our own: python3 -m unittest discover tests/python
+"""Rounds of the Python package, with the agent of these tests: python3 -m unittest discover tests/python
 
 PYTHONPATH names the package with its library in it (scripts/build-client leaves one in target/client/python).
 """
@@ -17,7 +17,7 @@ LONG = 60
 
 
 class Process:
-    """A rank."""
+    """Process of a rank."""
 
     def __init__(self, agent, rank, words):
         env = {**os.environ, **(agent.env(rank) if agent else {}), "PYTHONUNBUFFERED": "1"}
@@ -32,7 +32,7 @@ class Process:
         )
 
     def until(self, line):
-        """Reads until it says this."""
+        """Reads until the rank prints this line."""
         for said in self.child.stdout:
             self.whole.append(said.rstrip("\n"))
             if self.whole[-1] == line:
@@ -40,19 +40,19 @@ class Process:
         raise AssertionError(f"{line!r} was not said: {self.whole} {self.child.stderr.read()}")
 
     def go(self):
-        """What it waits for at its input."""
+        """Writes the line that the rank waits for."""
         self.child.stdin.write("\n")
         self.child.stdin.flush()
 
     def end(self, code=0):
-        """Its lines."""
+        """Waits for the exit, and returns the lines of the rank."""
         rest, self.err = self.child.communicate(timeout=LONG)
         self.whole += rest.splitlines()
         assert self.child.returncode == code, (self.child.returncode, self.whole, self.err)
         return self.whole
 
     def kill(self):
-        """Whatever it does."""
+        """Kills the rank."""
         if self.child.poll() is None:
             self.child.kill()
         self.child.communicate()
@@ -74,19 +74,19 @@ class Case(unittest.TestCase):
 
 class Interrupts(Case):
     def leaves(self, name, *words, within, lines=()):
-        """All come out of this wait in time. A busy machine may delay that: the quickest of three times counts."""
+        """Checks that all ranks leave this wait in time. A busy machine may delay that, so the quickest of three runs counts."""
         times = []
         while len(times) < 3 and not any(took < within for took in times):
             times.append(self.left(name, *words, lines=lines))
         self.assertLess(min(times), within, times)
 
     def left(self, name, *words, lines):
-        """All come out of this wait: how long after rank 0 has failed the other one is ready."""
+        """Checks that all ranks leave this wait. Returns the time from the failure of rank 0 until the other rank is ready."""
         agent = self.agent(2)
         first, other = self.ranks(agent, name, *words)
         first.until("waits")
         other.until("waits")
-        time.sleep(0.05)  # It has said that it will wait; nothing tells that it does.
+        time.sleep(0.05)  # The rank has printed that it will wait. The begin of the wait cannot be seen.
         first.go()
         agent.wait_for(lambda said: any(name == "fault" for _, name, _ in said))
         start = time.monotonic()
@@ -94,7 +94,7 @@ class Interrupts(Case):
         took = time.monotonic() - start
         self.assertEqual(other.end()[1:], [*lines, "result 1"])
         self.assertEqual(first.end(), ["waits", "result 1"])
-        # One fault, and not its echo.
+        # There is one fault, and no second fault that follows from it.
         faults = [(rank, fields) for rank, name, fields in agent.said if name == "fault"]
         self.assertEqual(faults, [(0, (0, "ValueError: ordered"))])
         return took
@@ -107,26 +107,26 @@ class Interrupts(Case):
     def test_another_thread_leaves_when_it_runs_bytecode(self):
         self.leaves("bytecode", "thread", within=0.5)
 
-    def test_what_deletion_and_callbacks_swallow_is_raised_again(self):
+    def test_an_interrupt_that_deletion_or_callbacks_swallow_is_raised_again(self):
         for name in ("deletion", "garbage"):
             with self.subTest(name):
                 self.leaves(name, within=0.5)
 
-    def test_what_is_deleted_ends_what_it_has(self):
+    def test_a_deletion_runs_to_its_end(self):
         for words in ((), ("thread",)):
             with self.subTest(words=words):
                 self.leaves("careful", *words, within=1.5, lines=["ended"])
 
-    def test_who_imports_is_told_when_that_is_over(self):
+    def test_a_rank_that_imports_is_interrupted_after_the_import(self):
         self.leaves("imports", within=0.8)
 
-    def test_what_the_function_swallows_is_raised_again_after_a_second(self):
+    def test_an_interrupt_that_the_function_swallows_is_raised_again_after_a_second(self):
         self.leaves("swallow", within=2.5, lines=["swallowed"])
 
     def test_clean_up_is_not_broken_off(self):
         self.leaves("clean_up", within=1.0, lines=["cleaned up"])
 
-    def test_who_leaves_by_itself_is_not_interrupted_again_while_it_cleans_up(self):
+    def test_a_rank_that_leaves_by_itself_is_not_interrupted_during_clean_up(self):
         for name, words in (("pinging", ()), ("going_atomic", ("thread",))):
             with self.subTest(name, words=words):
                 self.leaves(name, *words, within=0.9, lines=["cleaned up"])
@@ -186,14 +186,14 @@ class Rounds(Case):
         self.assertEqual(lines[:2], ["INACTIVE None None None", "ACTIVE 1 2 1"])
         self.assertEqual(lines[-1], "result value")
 
-    def test_what_is_no_exception_leaves(self):
+    def test_a_base_exception_makes_the_rank_leave(self):
         agent = self.agent(2)
         first, other = self.ranks(agent, "leave")
         self.assertEqual(other.end(3), ["terminate 0 None None"])
         self.assertEqual(first.end(), ["result 1"])
         self.assertIn((1, "leave", (0, "SystemExit: 3")), agent.said)
 
-    def test_what_a_signals_handler_raises_between_rounds_costs_nobody(self):
+    def test_exception_of_a_signal_handler_between_rounds_costs_no_rank(self):
         agent = self.agent(2)
         first, other = self.ranks(agent, "handlers")
         first.until("waits")
@@ -206,7 +206,7 @@ class Rounds(Case):
         faults = [(rank, fields) for rank, name, fields in agent.said if name in ("fault", "leave")]
         self.assertEqual(faults, [(1, (0, "ConnectionResetError: Connection reset by peer"))])
 
-    def test_one_that_raises_what_is_no_exception_has_the_rank_leave(self):
+    def test_a_signal_handler_that_raises_a_base_exception_makes_the_rank_leave(self):
         agent = self.agent(2)
         first, other = self.ranks(agent, "leaving_handler")
         first.until("waits")
@@ -256,7 +256,7 @@ class Rounds(Case):
         for process in (first, other):
             self.assertEqual(process.end(), ["initialize 0", "initialize 1", "result 2"])
 
-    def test_a_failed_abort_is_told_and_nothing_more(self):
+    def test_a_failed_abort_is_only_reported(self):
         agent = self.agent(2)
         for process in self.ranks(agent, "bad_abort"):
             self.assertEqual(process.end(), ["result 1"])
@@ -286,27 +286,27 @@ class Rounds(Case):
         self.assertIn((0, "fault", (0, "Wordless: Wordless()")), agent.said)
 
     def alive(self, name):
-        """How often a rank that does this for two seconds, with an interval of 0.1 s, has told by itself that it gets on."""
+        """The number of automatic reports of progress of a rank that does this for two seconds, with an interval of 0.1 s."""
         agent = self.agent(1)
         (only,) = self.ranks(agent, name)
         self.assertEqual(only.end()[-1], "result 0")
         return agent.said.count((0, "alive", (0, False)))
 
-    def test_bytecode_that_never_gives_up_the_interpreter_is_seen_to_get_on(self):
+    def test_bytecode_that_never_gives_up_the_interpreter_makes_progress(self):
         # Half of them would do: other processes may have the processor.
         self.assertGreater(self.alive("busy_loop"), 8)
 
-    def test_who_holds_the_interpreter_in_c_does_not_get_on(self):
-        # What it ran before, and the one that every round begins with.
+    def test_a_rank_that_holds_the_interpreter_in_c_makes_no_progress(self):
+        # Reports come from the code before that, and from the begin of the round.
         self.assertLessEqual(self.alive("holds_the_lock"), 3)
 
-    def test_behind_a_section_the_outer_limit_holds_again(self):
+    def test_after_a_section_the_outer_limit_applies_again(self):
         agent = self.agent(1)
         (only,) = self.ranks(agent, "sections")
         self.assertEqual(only.end(), ["result 1"])
-        told = [fields for _, name, fields in agent.said if name == "section"]
+        limits = [fields for _, name, fields in agent.said if name == "section"]
         nested = [9, 7, None, None, 9, 0]
-        self.assertEqual(told, [(0, limit) for limit in (*nested, 5, 0)] + [(1, limit) for limit in nested])
+        self.assertEqual(limits, [(0, limit) for limit in (*nested, 5, 0)] + [(1, limit) for limit in nested])
 
     def test_limits_of_the_script_end_ranks(self):
         for name, left, raised in (
@@ -321,7 +321,7 @@ class Rounds(Case):
                 why, text = next(fields for _, name, fields in agent.said if name == "leave")
                 self.assertEqual((why, text.split(":")[0]), left)
 
-    def test_jax_is_refused_and_no_round_begins_for_it(self):
+    def test_jax_is_refused_without_another_round(self):
         agent = self.agent(1)
         (only,) = self.ranks(agent, "jax")
         only.end(1)
@@ -329,7 +329,7 @@ class Rounds(Case):
         self.assertEqual((why, agent.round), (1, 0))
         self.assertIn("in a wrapped function: its processes cannot be restarted from within", text)
 
-    def test_whoever_is_dismissed_is_told_why(self):
+    def test_a_dismissed_rank_gets_the_reason(self):
         for why, raised in ((DISCARDED, "RankDiscarded"), (GIVEN_UP, "RestartGivenUp"), (REFUSED, "RestartRefused")):
             with self.subTest(raised):
                 agent = self.agent(1)
@@ -350,24 +350,24 @@ class Rounds(Case):
         only.end(1)
         self.assertIn("ConnectionFailed", only.err)
 
-    def test_a_forked_child_speaks_for_nobody(self):
+    def test_a_forked_child_is_no_rank(self):
         agent = self.agent(1)
         (only,) = self.ranks(agent, "forks")
         self.assertEqual(only.end(), ["child 7", "result 0"])
         self.assertNotIn((0, "alive", (0, True)), agent.said)
 
-    def test_a_forked_child_ends_as_it_wants(self):
+    def test_a_forked_child_exits_with_its_own_code(self):
         agent = self.agent(1)
         (only,) = self.ranks(agent, "child_leaves")
         self.assertEqual(only.end(), ["child 7", "result 0"])
         self.assertEqual(only.err, "")
 
     def test_nothing_of_a_round_is_kept(self):
-        # Alone: no launcher is needed for it.
+        # A single rank needs no launcher.
         (only,) = self.ranks(None, "keeps", size=1)
         self.assertEqual(only.end().count("living 1"), 6)
 
-    def test_terms_are_what_the_launcher_reads(self):
+    def test_terms_equal_the_terms_that_the_launcher_reads(self):
         agent = self.agent(1)
         (only,) = self.ranks(agent, "forks")
         only.end()

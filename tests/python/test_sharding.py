@@ -12,7 +12,7 @@ GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden" / "vectors" / "n
 
 
 class Generated:
-    """The result of a fake worker's generator."""
+    """Result of a fake worker's generator."""
 
     def __init__(self, worker):
         self.items = [[worker, 0], [worker, 1]]
@@ -84,7 +84,7 @@ def worker_group(scenario):
         scenario["bundles_per_pg"], scenario.get("workers_per_node"), scenario.get("bundle_indices_list"), "w"
     )
     leaders = [rank for rank, worker in enumerate(workers) if worker.rank_in_shard == 0]
-    told = []
+    described = []
     for rank, worker in enumerate(workers):
         identity = {
             "RANK": rank,
@@ -96,7 +96,7 @@ def worker_group(scenario):
         }
         env = {"USERVAR": "os", "PATHX": "os", **scenario.get("env_vars", {})}
         env.update((name, str(value)) for name, value in identity.items())
-        told.append(
+        described.append(
             {
                 "name": worker.name,
                 "bundle": worker.slot,
@@ -107,7 +107,7 @@ def worker_group(scenario):
                 "env": env,
             }
         )
-    return {"world_size": len(workers), "dp_leader_worker_indices": leaders, "dp_size": len(leaders), "workers": told}
+    return {"world_size": len(workers), "dp_leader_worker_indices": leaders, "dp_size": len(leaders), "workers": described}
 
 
 KINDS = {
@@ -120,7 +120,7 @@ KINDS = {
 
 
 class Vectors(unittest.TestCase):
-    def test_results_are_those_of_nemo_rl(self):
+    def test_results_equal_the_results_of_nemo_rl(self):
         path = os.environ.get("RLAUNCH_SHARDING_VECTORS") or GOLDEN
         with open(path) as file:
             scenarios = json.load(file)["scenarios"]
@@ -140,7 +140,7 @@ class Layouts(unittest.TestCase):
         with self.subTest(layout=layout), self.assertRaisesRegex(ValueError, text):
             NamedSharding(layout, names)
 
-    def test_layout_that_is_none_is_refused(self):
+    def test_invalid_layout_is_refused(self):
         self.refuses("different lengths", [[0, 1], [2]], ["a", "b"])
         self.refuses("different (depths|lengths)", [[0, 1], 2], ["a", "b"])
         self.refuses("only integer", [0.5, 1], ["a"])

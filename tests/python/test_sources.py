@@ -1,4 +1,4 @@
-"""The package is for Python 3.9 and newer: nothing in it is written as only newer ones read it, or asks for what only they have."""
+"""Check that the package runs with Python 3.9: it uses no newer syntax, and no newer names of the standard library."""
 
 import ast
 import glob
@@ -70,12 +70,12 @@ def sources():
 
 
 def called(node):
-    """The last part of what is called."""
+    """The last part of the name of a called function."""
     return getattr(node.func, "attr", getattr(node.func, "id", ""))
 
 
 def younger(tree, own=frozenset()):
-    """What a file asks for that is not in the oldest Python, with the lines."""
+    """Names in a file that the oldest Python does not have, with their lines."""
     found = []
     asks = {id(inner) for node in ast.walk(tree) if asks_the_version(node) for inner in ast.walk(node)}
     for node in ast.walk(tree):
@@ -99,17 +99,17 @@ def younger(tree, own=frozenset()):
 
 
 def asks_the_version(node):
-    """Whether this is a function that asks which Python runs it: what it does then is not told from here."""
+    """Whether this is a function that checks the version of Python. Its code is not checked."""
     return isinstance(node, ast.FunctionDef) and any(getattr(inner, "attr", "") == "version_info" for inner in ast.walk(node))
 
 
 class Sources(unittest.TestCase):
-    def test_the_oldest_python_reads_them(self):
+    def test_the_oldest_python_reads_all_files(self):
         for path in sources():
             with self.subTest(os.path.relpath(path, HOME)):
                 with open(path, encoding="utf-8") as file:
                     text = file.read()
-                # Annotations of later kinds are text to it.
+                # Annotations with newer syntax are text for the oldest Python.
                 tree = ast.parse(text, path, feature_version=OLDEST)
                 future = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
                 later = [
@@ -120,7 +120,7 @@ class Sources(unittest.TestCase):
                 self.assertTrue(future or not later, f"unions of types in lines {later}")
                 self.assertEqual(younger(tree, imported(tree)), [])
 
-    def test_what_is_younger_is_seen(self):
+    def test_newer_names_are_found(self):
         for text in ("match x:\n    case 1: pass", "try: pass\nexcept* OSError: pass"):
             with self.assertRaises(SyntaxError):
                 ast.parse(text, feature_version=OLDEST)
@@ -142,7 +142,7 @@ def is_type(node):
 
 
 def imported(tree):
-    """Names of our own modules in a file: what they have is not the standard library's."""
+    """Names of our own modules in a file, which are no names of the standard library."""
     return {
         (alias.asname or alias.name)
         for node in ast.walk(tree)

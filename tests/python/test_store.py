@@ -1,4 +1,4 @@
-"""What the store is asked for and never does: arguments that mean something else than they say, without a job."""
+"""Arguments that the store refuses because they are ambiguous, tested without a job."""
 
 import datetime
 import os
@@ -13,7 +13,7 @@ ASKED = ("get", "set", "add", "append", "compare_set", "delete", "check", "wait"
 
 
 def store(**answers):
-    """One whose library answers like this, and is asked nothing else."""
+    """Store whose library returns the given results, and receives no other call."""
     made = Store.__new__(Store)
     lib = mock.Mock(spec=[f"rl_store_{name}" for name in ASKED], **{f"rl_store_{name}.side_effect": one for name, one in answers.items()})
     made._handle, made._prefix = mock.Mock(lib=lib), b""
@@ -87,7 +87,7 @@ class Asked(unittest.TestCase):
                 with self.assertRaises(StoreTimeout):
                     store(wait=wait).wait(["a"], timeout)
                 self.assertLessEqual(asked[0][1], 1)
-        # As long as can be said, and not the other way round.
+        # The longest time that can be encoded, without an overflow.
         for timeout, wanted in ((1e300, 1 << 62), (float("inf"), -1), (None, -1), (datetime.timedelta(seconds=2), 2000)):
             with self.subTest(timeout):
                 one = store(barrier=lambda *_: 0)
@@ -120,7 +120,7 @@ class Asked(unittest.TestCase):
             with self.assertRaises(TypeError):
                 _ranks(none)
 
-    def test_a_barrier_and_a_wait_tell_time_in_the_same_words(self):
+    def test_a_barrier_and_a_wait_report_time_in_the_same_words(self):
         def late(*_):
             raise StoreTimeout("after 300ms: rank 1 has not come")
 
@@ -128,7 +128,7 @@ class Asked(unittest.TestCase):
             with mock.patch("rlaunch._store._interruptible", lambda call: call()):
                 store(barrier=late).barrier("b", 2, 0.3)
 
-    def test_texts_and_bytes_are_what_they_were(self):
+    def test_texts_and_bytes_stay_unchanged(self):
         one = store(set=lambda *_: 0)
         for value in (b"x\0", bytearray(b"x\0"), memoryview(b"x\0"), "x\0"):
             one.set("k", value)

@@ -1,4 +1,4 @@
-"""Checks of arguments, and faults on purpose, as NVRx's scripts use them."""
+"""Checks of arguments, and injected faults, as NVRx's scripts use them."""
 
 import os
 import threading
@@ -29,7 +29,7 @@ class Arguments(unittest.TestCase):
 
 class Faults(unittest.TestCase):
     def drawn(self, world_size, **kwargs):
-        """On which ranks it is made."""
+        """The ranks on which the fault is made."""
         made = []
         for rank in range(world_size):
             with mock.patch.dict(os.environ, RANK=str(rank), WORLD_SIZE=str(world_size)):
@@ -43,11 +43,11 @@ class Faults(unittest.TestCase):
         self.assertEqual(len({(fault, delay) for _, fault, delay, _ in made}), 1)
         self.assertTrue(all(rank >= 3 and 1.0 <= delay <= 2.0 for rank, _, delay, _ in made))
         self.assertEqual(made, self.drawn(16, num_faults=(2, 5), keep_alive=3))
-        # Nobody who is to stay, even if more are asked for.
+        # Protected ranks are never drawn, even if more faults are requested.
         self.assertEqual([rank for rank, *_ in self.drawn(4, num_faults=4, keep_alive=3)], [3])
         self.assertEqual(self.drawn(2, num_faults=1, keep_alive=3), [])
 
-    def test_an_exception_comes_where_the_script_has_a_place_for_it(self):
+    def test_an_exception_comes_at_the_next_place_for_one(self):
         called = threading.Event()
         faults.maybe_raise_workload_exception()
         faults.dispatch_fault_injection(faults.Fault.WORKLOAD_EXC, 0.0, called.set)
@@ -66,7 +66,7 @@ class Faults(unittest.TestCase):
         with mock.patch.dict(faults._makers):
             self.assertIs(faults.register_fault(faults.Fault.SEGFAULT, print), faults.Fault.SEGFAULT)
 
-    def test_each_has_somebody_who_makes_it(self):
+    def test_each_fault_has_a_maker(self):
         self.assertLessEqual(set(faults.Fault), set(faults._makers))
 
 

@@ -1,4 +1,4 @@
-"""Policies as words, compositions, arguments: what needs no job."""
+"""Policies as text, compositions and arguments, tested without a job."""
 
 import contextlib
 import functools
@@ -31,7 +31,7 @@ class Policies(unittest.TestCase):
         self.assertEqual(words(chain), "divisible=2,max=6,fill,group(const:all)>=5")
         self.assertEqual(words(ra.MaxActiveWorldSize()), "max")
 
-    def test_conditions_are_told_by_their_values(self):
+    def test_conditions_are_described_by_their_values(self):
         cases = {
             "==4": lambda n: n == 4,
             ">=3": lambda n: n >= 3,
@@ -64,11 +64,11 @@ class Policies(unittest.TestCase):
         lines = tree.text.splitlines()
         self.assertEqual(lines[:2], ["[assign.tree]", 'filter = "multiple=4"'])
         self.assertEqual(lines[-4:], ['key = "script/0"', "min_ranks = 4", "max_ranks = 4", 'flags = ["reserve", "backfill"]'])
-        # Once: a tree is not built again.
+        # A tree is built only once.
         self.assertEqual(tree.values(ip.State(5, 8)) + tree.values(ip.State(1, 8)), ['h"1', 'h"1'])
         self.assertEqual(asked, [5])
 
-    def test_a_group_may_need_more_ranks_than_work_in_it(self):
+    def test_a_group_may_need_more_ranks_than_are_active(self):
         class Int64:
             def __index__(self):
                 return 6
@@ -76,7 +76,7 @@ class Policies(unittest.TestCase):
         lines = _policy.words(ra.Tree([ra.Layer(8, Int64())]), None, 8).text.splitlines()
         self.assertEqual(lines[-3:], ["min_ranks = 8", "max_ranks = 6", "flags = []"])
 
-    def test_filters_are_told_by_their_values(self):
+    def test_filters_are_described_by_their_values(self):
         cases = {
             "multiple=3": lambda n: n - n % 3,
             "cap=5": lambda n: min(n, 5),
@@ -99,10 +99,10 @@ class Policies(unittest.TestCase):
             words(ip.Compose(ra.ActivateAllRanks(), ra.Tree([ra.Layer()])))
 
     def test_deprecated_filters_run_last(self):
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             old = ip.rank_filter.WorldSizeDivisibleBy(4)
-        self.assertTrue(all(one.category is DeprecationWarning for one in told) and told)
+        self.assertTrue(all(one.category is DeprecationWarning for one in caught) and caught)
         self.assertEqual(words(ip.Compose(ra.ActivateAllRanks(), ra.ShiftRanks()), 8, old), "divisible=4,shift")
 
     def test_simple_policies_can_be_called(self):
@@ -120,17 +120,17 @@ class Policies(unittest.TestCase):
 
 
 class Arguments(unittest.TestCase):
-    def test_compositions_are_what_their_parts_are(self):
+    def test_compositions_are_instances_of_the_class_of_their_parts(self):
         one, other = ip.abort.AbortTorchDistributed(), ip.nested_restarter.NestedRestarterHandlingStarting()
         whole = ip.Compose(ip.Compose(one, other), ip.Compose(other, one))
         self.assertIsInstance(whole, ip.abort.Abort)
         self.assertEqual(ip.Compose(lambda x: x + 1, lambda x: x * 10)(4), 41)
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             ip.Compose(lambda x: x, lambda x: None)(1)
-        self.assertIn("has returned nothing", str(told[0].message))
+        self.assertIn("has returned nothing", str(caught[0].message))
 
-    def test_arguments_that_cannot_be_are_told_with_both_values(self):
+    def test_invalid_arguments_are_reported_with_both_values(self):
         with self.assertRaisesRegex(ValueError, "soft_timeout=0:02:00 and hard_timeout=0:01:30"):
             ip.Wrapper(soft_timeout=timedelta(seconds=120))
         with self.assertRaisesRegex(TypeError, "abort takes an Abort, got 3"):
@@ -138,7 +138,7 @@ class Arguments(unittest.TestCase):
         with self.assertRaises(TypeError):
             ip.Wrapper(nothing=1)
 
-    def test_what_would_return_before_it_has_run_is_refused(self):
+    def test_a_function_that_returns_before_its_work_is_refused(self):
         async def coroutine():
             pass
 
@@ -167,7 +167,7 @@ class Arguments(unittest.TestCase):
         ip.Wrapper()(functools.partial(print, 1))
         ip.Wrapper()(int)
 
-    def test_trees_and_compositions_are_checked_where_they_are_written(self):
+    def test_trees_and_compositions_are_checked_on_construction(self):
         with self.assertRaisesRegex(TypeError, "Compose takes callables.*number 2 is 1 of type int"):
             ip.Compose(ra.ShiftRanks(), 1)
         for kind, said, make in (
@@ -184,14 +184,15 @@ class Arguments(unittest.TestCase):
             with self.subTest(said), self.assertRaisesRegex(kind, said):
                 make()
 
-    def test_a_group_that_gives_up_before_the_wrapper_is_told_once(self):
-        told = []
-        with mock.patch.object(_torch_hooks, "_hard_timeout", timedelta(seconds=90)), mock.patch("builtins.print", lambda text, **_: told.append(text)):
+    def test_a_group_that_times_out_before_the_wrapper_is_reported_once(self):
+        printed = []
+        say = mock.patch("builtins.print", lambda text, **_: printed.append(text))
+        with mock.patch.object(_torch_hooks, "_hard_timeout", timedelta(seconds=90)), say:
             for timeout in (None, timedelta(minutes=30), timedelta(seconds=11), timedelta(seconds=11)):
                 _torch_hooks.compare_timeout("cpu:gloo,cuda:nccl", timeout)
             _torch_hooks.compare_timeout("gloo", timedelta(seconds=12))
-        self.assertEqual(len(told), 1)
-        self.assertIn("timeout of 0:00:11 is below the Wrapper's hard_timeout of 0:01:30", told[0])
+        self.assertEqual(len(printed), 1)
+        self.assertIn("timeout of 0:00:11 is below the Wrapper's hard_timeout of 0:01:30", printed[0])
 
     def test_a_wrapper_that_is_off_is_nothing(self):
         def fn():
@@ -199,7 +200,7 @@ class Arguments(unittest.TestCase):
 
         self.assertIs(ip.Wrapper(enabled=False)(fn), fn)
 
-    def test_the_call_is_given_where_it_is_asked_for(self):
+    def test_the_call_is_passed_to_annotated_parameters(self):
         from typing import Optional
 
         from rlaunch.inprocess.param_utils import substitute_param_value
@@ -224,7 +225,7 @@ class Arguments(unittest.TestCase):
         def many(a: "Sequence[int | ip.CallWrapper | str]", call: "Sequence[int | str] | ip.CallWrapper | None" = None):
             pass
 
-        # Of what only type checkers know, too, what stands in brackets is a part of it.
+        # Names in brackets count as well, even if only type checkers know them.
         self.assertEqual(substitute_param_value(many, (1,), {}, {ip.CallWrapper: "it"}), ((1, "it"), {}))
         with self.assertRaisesRegex(TypeError, "'a'"):
             substitute_param_value(fn, (), {}, {ip.CallWrapper: "it"})
@@ -234,7 +235,7 @@ class Arguments(unittest.TestCase):
         state = ip.State(1, 2, fn_exception=error)
         self.assertIs(state.freeze().fn_exception, error)
 
-    def test_outside_it_is_a_world_of_one(self):
+    def test_outside_a_job_the_process_is_a_world_of_one(self):
         if "RLAUNCH_JOB_ID" not in os.environ:
             self.assertEqual((rlaunch.world().rank, rlaunch.world().world_size, rlaunch.world().job_id), (0, 1, None))
 
@@ -248,8 +249,8 @@ class Sockets(unittest.TestCase):
         own = socket.create_server(("127.0.0.1", 0))
         users = pair(own)
         groups = _sockets.Groups()
-        told = []
-        groups.add = told.append
+        added = []
+        groups.add = added.append
         making = groups.making()
         next(making)
         listener = socket.create_server(("127.0.0.1", 0))
@@ -267,23 +268,23 @@ class Sockets(unittest.TestCase):
             self.assertEqual(one.recv(1), b"")
         users[0].sendall(b"x")
         self.assertEqual(users[1].recv(1), b"x")
-        self.assertIn(early[1].fileno(), told)
-        # The listener still is one.
+        self.assertIn(early[1].fileno(), added)
+        # The listener still listens.
         socket.create_connection(listener.getsockname()).close()
         for one in (own, listener, early[1], reused, *users, *late):
             one.close()
 
     def test_a_connection_of_a_store_that_has_never_carried_a_byte_is_left_alone(self):
         groups = _sockets.Groups()
-        told = []
-        groups.add = told.append
+        added = []
+        groups.add = added.append
         with contextlib.contextmanager(groups.making)(is_store=True), socket.create_server(("127.0.0.1", 0)) as listener:
             ends = [socket.create_connection(listener.getsockname()) for _ in range(3)]
             peers = [listener.accept()[0] for _ in ends]
             ends[1].sendall(b"x")
             peers[2].sendall(b"x")
             self.assertEqual(ends[2].recv(1), b"x")
-        self.assertEqual(sorted(told), sorted(one.fileno() for one in (*ends[1:], *peers[1:])))
+        self.assertEqual(sorted(added), sorted(one.fileno() for one in (*ends[1:], *peers[1:])))
         for one in (*ends, *peers):
             one.close()
 

@@ -58,7 +58,7 @@ fn is_same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The result of a scenario in the words of the vectors. An error of the outer kind is one of the file.
+/// The result of a scenario in the form of the vectors. An outer error is an error of the file.
 fn play(scenario: &Value) -> Result<Value, String> {
     if scenario["kind"] == "worker_group" {
         return worker_group(scenario);
@@ -68,10 +68,10 @@ fn play(scenario: &Value) -> Result<Value, String> {
         Some(Ok(sharding)) => Some(sharding),
         Some(Err(error)) => return Ok(json!({ "error": error.class().name(), "message": error.to_string() })),
     };
-    let told = match scenario["kind"].as_str().unwrap_or_default() {
-        "sharded" => sharded(scenario, sharding.as_ref()).map_err(told),
-        "single_data" => single_data(scenario, sharding.as_ref()).map_err(told),
-        "multiple_data" => multiple_data(scenario, sharding.as_ref()).map_err(told),
+    let outcome = match scenario["kind"].as_str().unwrap_or_default() {
+        "sharded" => sharded(scenario, sharding.as_ref()).map_err(described),
+        "single_data" => single_data(scenario, sharding.as_ref()).map_err(described),
+        "multiple_data" => multiple_data(scenario, sharding.as_ref()).map_err(described),
         "named_sharding" => {
             let sharding = sharding.ok_or("no layout")?;
             query(&scenario["query"], &sharding)
@@ -80,10 +80,10 @@ fn play(scenario: &Value) -> Result<Value, String> {
         }
         kind => return Err(format!("no such kind: {kind:?}")),
     };
-    Ok(told.unwrap_or_else(|error| error))
+    Ok(outcome.unwrap_or_else(|error| error))
 }
 
-fn told(error: DispatchError) -> Value {
+fn described(error: DispatchError) -> Value {
     json!({ "error": error.class().name(), "message": error.to_string() })
 }
 
@@ -231,7 +231,7 @@ fn worker_group(scenario: &Value) -> Result<Value, String> {
     let colocated = scenario["max_colocated"].as_f64().ok_or("no max_colocated")?;
     let gpus = if scenario["use_gpus"] == true { 1.0 / colocated } else { 0.0 };
     let user = scenario["env_vars"].as_object();
-    let tell = |(rank, worker): (usize, &Worker)| {
+    let describe = |(rank, worker): (usize, &Worker)| {
         // Variables of the driver, then of the user, then the identity.
         let mut env = Map::new();
         env.insert("USERVAR".into(), json!("os"));
@@ -256,6 +256,6 @@ fn worker_group(scenario: &Value) -> Result<Value, String> {
         workers.iter().enumerate().filter(|(_, worker)| worker.rank_in_shard == 0).map(|(rank, _)| rank).collect();
     Ok(json!({
         "world_size": workers.len(), "dp_size": leaders.len(), "dp_leader_worker_indices": leaders,
-        "workers": workers.iter().enumerate().map(tell).collect::<Vec<_>>(),
+        "workers": workers.iter().enumerate().map(describe).collect::<Vec<_>>(),
     }))
 }

@@ -56,20 +56,20 @@ struct Cost {
     up: usize,
 }
 
-/// All that the machine asks for, in the bytes that hosts are sent.
-fn drained(machine: &mut Restart, cost: &mut Cost, told: &mut [usize]) {
+/// Performs the actions of the machine, and counts the bytes that are sent to each host.
+fn drained(machine: &mut Restart, cost: &mut Cost, sent_bytes: &mut [usize]) {
     while let Some(action) = machine.poll_action() {
         if let RestartAction::Send { node, msg } = action {
             let frame = postcard::to_allocvec::<RoundDown>(&msg).unwrap();
             cost.messages += 1;
-            told[node.index()] += frame.len();
+            sent_bytes[node.index()] += frame.len();
         }
     }
 }
 
 /// A process is killed; all hosts answer.
 fn round(machine: &mut Restart, number: u32, gone: &mut Vec<u32>) -> Cost {
-    let (mut cost, mut told) = (Cost::default(), vec![0; HOSTS as usize]);
+    let (mut cost, mut sent_bytes) = (Cost::default(), vec![0; HOSTS as usize]);
     let victim = number * 777 + 3;
     gone.push(victim);
     let status = Status::Signaled { sig: Signal::KILL, core: false };
@@ -85,7 +85,7 @@ fn round(machine: &mut Restart, number: u32, gone: &mut Vec<u32>) -> Cost {
     let start = Instant::now();
     let (initial, proc) = (Rank::new(victim), ProcId::new(victim));
     machine.handle(now, RestartEvent::Ended { initial, proc, status, at: now });
-    drained(machine, &mut cost, &mut told);
+    drained(machine, &mut cost, &mut sent_bytes);
     for (answer, host) in answers.iter().zip(0..) {
         let RoundUp::Ready { round, ranks, last, port, pinged } = postcard::from_bytes::<RoundUp>(answer).unwrap()
         else {
@@ -93,10 +93,10 @@ fn round(machine: &mut Restart, number: u32, gone: &mut Vec<u32>) -> Cost {
         };
         let (node, ranks) = (NodeId::new(host), ranks.into_vec());
         machine.handle(now, RestartEvent::Ready { node, round, ranks, last, port, pinged });
-        drained(machine, &mut cost, &mut told);
+        drained(machine, &mut cost, &mut sent_bytes);
     }
     cost.time = start.elapsed();
-    cost.down = told.iter().copied().max().unwrap();
+    cost.down = sent_bytes.iter().copied().max().unwrap();
     cost
 }
 

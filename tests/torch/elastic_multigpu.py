@@ -1,5 +1,5 @@
-"""In the manner of PyTorch's tutorial of fault-tolerant training with torchrun, without a GPU: all that it knows comes from torchrun's
-variables, and it goes on from its snapshot.
+"""Program like PyTorch's tutorial of fault-tolerant training with torchrun, without a GPU. It reads only torchrun's variables, and
+continues from its snapshot.
 
     rlaunch -n 2 python3 elastic_multigpu.py EPOCHS SAVE_EVERY SNAPSHOT
 """
@@ -15,12 +15,12 @@ from torch.utils.data.distributed import DistributedSampler
 
 
 def ddp_setup():
-    """Joins the others."""
+    """Joins the group."""
     init_process_group(backend="gloo")
 
 
 class Trainer:
-    """Trains, and takes a snapshot now and then."""
+    """Trainer that takes a snapshot now and then."""
 
     def __init__(self, model, data, optimizer, save_every, path):
         self.local_rank = int(os.environ["LOCAL_RANK"])
@@ -35,7 +35,7 @@ class Trainer:
         self.model = DDP(self.model)
 
     def run_epoch(self, epoch):
-        """Each batch once."""
+        """Trains with each batch once."""
         self.data.sampler.set_epoch(epoch)
         for source, targets in self.data:
             self.optimizer.zero_grad()
@@ -43,7 +43,7 @@ class Trainer:
             self.optimizer.step()
 
     def train(self, epochs):
-        """What is left of them."""
+        """Trains the remaining epochs."""
         for epoch in range(self.epochs_run, epochs):
             self.run_epoch(epoch)
             if self.global_rank == 0 and epoch % self.save_every == 0:
@@ -51,7 +51,7 @@ class Trainer:
 
 
 def main(epochs, save_every, path):
-    """The tutorial's."""
+    """Main function of the tutorial."""
     ddp_setup()
     torch.manual_seed(1)
     inputs = torch.rand(64, 20)

@@ -1,4 +1,4 @@
-"""Training as scripts are written for NVRx's `inprocess.Wrapper`: only the name of the package, which is an argument, is not the same for all.
+"""Training as in scripts for NVRx's `inprocess.Wrapper`. The name of the package is an argument.
 
     rlaunch -n 3 python inprocess_shapes.py rlaunch.inprocess whole|loop exception|kill RANK FILE
     rlaunch -n 3 --on-failure continue --master-store agent python inprocess_shapes.py nvidia_resiliency_ext.inprocess ...
@@ -33,7 +33,7 @@ def build():
 
 
 def open_store(offset):
-    """Rank 0 holds it, beside the port of the launcher's store and of the wrapper's."""
+    """Opens a store at rank 0, at another port than the stores of the launcher and of the wrapper."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     port = int(os.environ["MASTER_PORT"]) + 2 + offset
     return dist.TCPStore(
@@ -42,7 +42,7 @@ def open_store(offset):
 
 
 def fail():
-    """As it was asked for."""
+    """Makes the fault that the arguments name."""
     if WHAT == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     raise RuntimeError("a fault that was ordered")
@@ -67,7 +67,7 @@ def steps(call_wrapper, store, model, optimizer):
                     torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, CHECKPOINT)
         if call_wrapper.iteration == 0 and step == FAULT_AT and FIRST_RANK == WHOM:
             fail()
-        # All ranks have the same batch: how many they are makes no difference.
+        # All ranks have the same batch, so the number of ranks makes no difference.
         batch = torch.sin(torch.arange(32, dtype=torch.float32).reshape(4, 8) * (step + 1))
         optimizer.zero_grad()
         parallel(batch).square().mean().backward()
@@ -78,18 +78,18 @@ def steps(call_wrapper, store, model, optimizer):
 
 
 def whole(call_wrapper: inprocess.CallWrapper = None):
-    """All of it."""
+    """Makes model, optimizer, store and group in each call."""
     model, optimizer = build()
     return steps(call_wrapper, open_store(call_wrapper.iteration), model, optimizer)
 
 
 def loop(store, model, optimizer, call_wrapper: inprocess.CallWrapper = None):
-    """What needs the group."""
+    """Makes only the group in each call."""
     return steps(call_wrapper, dist.PrefixStore(str(call_wrapper.iteration), store), model, optimizer)
 
 
 def seconds(number):
-    """A time."""
+    """A time of so many seconds."""
     return datetime.timedelta(seconds=number)
 
 
@@ -97,7 +97,7 @@ wrap = inprocess.Wrapper(
     store_kwargs={"port": int(os.environ["MASTER_PORT"])},
     initialize=inprocess.Compose(inprocess.initialize.RetryController(max_iterations=5, min_world_size=2)),
     abort=inprocess.Compose(inprocess.abort.AbortTorchDistributed()),
-    # No filter that counts: those of NVRx 0.4.1 call a `barrier` that the store of newer torch has in another form.
+    # No filter is used that counts ranks: in NVRx 0.4.1 it calls a `barrier` that newer torch has in another form.
     rank_assignment=inprocess.Compose(inprocess.rank_assignment.ActivateAllRanks(), inprocess.rank_assignment.ShiftRanks()),
     monitor_thread_interval=seconds(0.2),
     monitor_process_interval=seconds(0.2),

@@ -25,7 +25,7 @@ FAULT_AT = "time of the fault"
 
 
 def seconds(number):
-    """A time."""
+    """A time of so many seconds."""
     return datetime.timedelta(seconds=number)
 
 
@@ -50,10 +50,10 @@ def reduce_all(store, rank, size):
     completion_timeout=seconds(60),
 )
 def train(call_wrapper: Optional[inprocess.CallWrapper] = None):
-    """What is restarted."""
+    """Function that is restarted."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     base = dist.TCPStore(ADDR, PORT, size, False, seconds(20))
-    # NVRx's store keeps what is there: each round has keys of its own.
+    # NVRx's store keeps its keys, so each round has keys of its own.
     total = reduce_all(dist.PrefixStore(f"round {call_wrapper.iteration}", base), rank, size)
     if call_wrapper.iteration == 0:
         if FIRST_RANK == WHOM:

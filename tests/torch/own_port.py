@@ -1,4 +1,4 @@
-"""In the manner of many a training script: it meets at a port of its own choice, whatever the launcher has said.
+"""Program like many training scripts, with its rendezvous at a port of its own choice instead of the launcher's.
 
     rlaunch -n 2 python3 own_port.py PORT
 """
@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 
 def setup(rank, world_size):
-    """Joins the others."""
+    """Joins the group."""
     os.environ["MASTER_ADDR"] = "localhost"
     os.environ["MASTER_PORT"] = sys.argv[1]
     dist.init_process_group("gloo", rank=rank, world_size=world_size)

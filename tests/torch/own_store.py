@@ -1,4 +1,4 @@
-"""In the manner of the documentation of TCPStore: rank 0 opens the store, at the address that the launcher has given.
+"""Program like the documentation of TCPStore: rank 0 opens the store at the address from the launcher.
 
     rlaunch -n 2 python3 own_store.py
 """

@@ -1,4 +1,4 @@
-"""In the manner of PyTorch's DDP tutorial: a script that brings its own address and starts its own processes with mp.spawn.
+"""Program like PyTorch's DDP tutorial. It has its own address, and starts its own processes with mp.spawn.
 
     rlaunch python3 spawn_tutorial.py PORT         everything by itself
     rlaunch -n 2 python3 spawn_tutorial.py PORT    each rank is a "node" that spawns two, which meet at MASTER_PORT by tcp://
@@ -17,7 +17,7 @@ EACH = 2
 
 
 def setup(rank, world_size, nodes):
-    """Joins the others."""
+    """Joins the group."""
     if nodes == 1:
         os.environ["MASTER_ADDR"] = "localhost"
         os.environ["MASTER_PORT"] = sys.argv[1]
@@ -28,7 +28,7 @@ def setup(rank, world_size, nodes):
 
 
 def demo_basic(local, node, nodes):
-    """One step of training."""
+    """Runs one step of training."""
     rank, world_size = node * EACH + local, nodes * EACH
     setup(rank, world_size, nodes)
     model = DDP(nn.Linear(4, 1, bias=False))

@@ -1,5 +1,5 @@
-"""One rank is stopped (SIGSTOP) while all reduce; the others say when they heard of it, when they were out, and for how long they were
-busy in the 100 ms after it and, with the old group still there, in 100 ms of the next round, in nanoseconds.
+"""A rank is stopped (SIGSTOP) while all ranks reduce. Each other rank prints four times in nanoseconds: when it was notified, when it left
+the function, and for how long it was busy in the 100 ms after that and in 100 ms of the next round, beside the old group.
 
     rlaunch -n 4 python stopped.py
 """
@@ -21,27 +21,27 @@ kept = []
 
 
 def seconds(number):
-    """A time."""
+    """A time of so many seconds."""
     return datetime.timedelta(seconds=number)
 
 
 def busy():
-    """For how long in 100 ms of sleep."""
+    """The time for which the process is busy in 100 ms of sleep."""
     before = time.process_time_ns()
     time.sleep(0.1)
     return time.process_time_ns() - before
 
 
 class Stamped(inprocess.abort.AbortTorchDistributed):
-    """Says when it began."""
+    """Abort hook that notes its time."""
 
     def __call__(self, state):
-        times["told"] = time.monotonic_ns()
+        times["notified"] = time.monotonic_ns()
         return super().__call__(state)
 
 
 class Out(inprocess.finalize.Finalize):
-    """Says when the function was left."""
+    """Hook that notes when the function was left."""
 
     def __call__(self, state):
         times["out"] = time.monotonic_ns()
@@ -58,7 +58,7 @@ class Out(inprocess.finalize.Finalize):
     progress_watchdog_interval=seconds(0.5),
 )
 def train(call: inprocess.CallWrapper = None):
-    """What is restarted."""
+    """Function that is restarted."""
     rlaunch.torch.init_process_group("gloo")
     kept.append(dist.distributed_c10d._get_default_group())
     many = torch.zeros(250_000)
@@ -67,7 +67,7 @@ def train(call: inprocess.CallWrapper = None):
         times["busy again"] = busy()
         return dist.get_world_size()
     if FIRST_RANK == 1:
-        # Somewhere within the operation, and not between two.
+        # The signal comes within an operation, and not between two.
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGSTOP)).start()
     while True:
         dist.all_reduce(many)
@@ -76,4 +76,4 @@ def train(call: inprocess.CallWrapper = None):
 
 torch.set_num_threads(1)
 train()
-os.write(1, b"%d %d %d %d\n" % tuple(times[what] for what in ("told", "out", "busy", "busy again")))
+os.write(1, b"%d %d %d %d\n" % tuple(times[what] for what in ("notified", "out", "busy", "busy again")))

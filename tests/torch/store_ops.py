@@ -26,13 +26,13 @@ CASES = []
 
 
 class Server:
-    """Where clients connect to, and a name for it."""
+    """Address of a server, and its name."""
 
     def __init__(self, name, addr, port):
         self.name, self.addr, self.port = name, addr, port
 
     def client(self, timeout=LONG):
-        """Another connection."""
+        """Opens another connection."""
         # torch 1.13 cannot connect within less than a second.
         store = dist.TCPStore(self.addr, self.port, 1, False, LONG)
         store.set_timeout(timeout)
@@ -50,7 +50,7 @@ def case(needs="", **ours):
 
 
 def outcome(do, *words):
-    """What a call gives, or how it fails; without what differs from run to run."""
+    """The result of a call, or its error, without the parts that differ between runs."""
     try:
         return do(*words)
     except Exception as error:  # pylint: disable=broad-except
@@ -68,7 +68,7 @@ def failure(error):
 
 
 def in_thread(do, *words):
-    """Starts a call; what is returned waits for its outcome."""
+    """Starts a call. The returned function waits for its outcome."""
     found = []
     thread = threading.Thread(target=lambda: found.append(outcome(do, *words)), daemon=True)
     thread.start()
@@ -124,7 +124,7 @@ def what_is_not_there_is_waited_for_in_vain(server):
         outcome(store.wait, ["there"], SOON),
         outcome(store.wait, [], SOON),
     ]
-    # The connection is in order all the same.
+    # The connection still works.
     return seen, store.add("after", 7), short.get("there")
 
 
@@ -151,17 +151,17 @@ def wake(server, ways):
 
 
 @case()
-def whoever_waits_is_woken(server):
+def waiter_is_woken(server):
     return wake(server, [lambda s, k: s.set(k, "v"), lambda s, k: s.add(k, 1)])
 
 
 @case("append multi_set")
-def whoever_waits_is_woken_by_more(server):
+def waiter_is_woken_by_append_and_multi_set(server):
     return wake(server, [lambda s, k: s.append(k, "v"), lambda s, k: s.multi_set([k, k + "2"], ["v", "w"])])
 
 
 @case(ours=[(None, b"v")], why="1.13 and torch's older server wake nobody when a comparison makes a key")
-def whoever_waits_is_woken_by_a_comparison(server):
+def waiter_is_woken_by_a_comparison(server):
     return wake(server, [lambda s, k: s.compare_set(k, "", "v")])
 
 
@@ -313,7 +313,7 @@ def barriers_hold_until_all_are_there(server):
         waiting = [in_thread(store.barrier, f"b/{turn}", 4, LONG) for store in stores]
         seen.append([join() for join in waiting])
     store = stores[0]
-    # Alone; one that is over; one to which nobody else comes; and how it is counted.
+    # A barrier of one rank, one that has ended, one with a missing rank, and the count of each.
     seen += [outcome(store.barrier, "b/1 of 1", 1, LONG), outcome(store.barrier, "b/0", 4, LONG)]
     seen += [outcome(store.barrier, "b/late", 2, SOON), store.get("b/late"), store.get("b/0")]
     return seen, outcome(store.barrier, "b/late", 2, LONG), store.get("b/late")
@@ -359,7 +359,7 @@ def clones_see_the_same(server):
 
 
 def own_servers():
-    """torch's own, with the clients that keep them."""
+    """torch's own servers, with the clients that keep them alive."""
     kinds = [("torch", {})]
     if "use_libuv" in dist.TCPStore.__init__.__doc__:
         kinds = [("torch, libuv", {"use_libuv": True}), ("torch, older", {"use_libuv": False})]
@@ -369,7 +369,7 @@ def own_servers():
 
 
 def show(function, servers):
-    """What each of them answers, and how long it takes."""
+    """Prints the answer of each server, and its time."""
     print(function.__name__)
     for server in servers:
         start = time.monotonic()
@@ -380,8 +380,8 @@ def show(function, servers):
 def main():
     """All cases at all servers; exit code 1 if one differs unannounced."""
     ours = Server("rlaunch", ADDR, PORT)
-    kept = ours.client()  # As long as somebody is connected, nothing is forgotten.
-    keepers, theirs = zip(*own_servers())
+    kept = ours.client()  # The store forgets nothing as long as a client is connected.
+    keepers, upstream = zip(*own_servers())
     wrong = left_out = 0
     for function, needs, differs in CASES:
         if not all(hasattr(dist.TCPStore, method) for method in needs):
@@ -391,8 +391,8 @@ def main():
         if "ours" in differs:
             answers = [("what is meant", differs["ours"])]
         else:
-            # The older server has not all of them: who is cut off there is told nothing.
-            answers = [(server.name, outcome(function, server)) for server in theirs]
+            # The older server lacks some operations, and closes the connection without an answer.
+            answers = [(server.name, outcome(function, server)) for server in upstream]
             answers = [answer for answer in answers if answer[0] != "torch, older" or "cut off" not in repr(answer[1])]
         for name, answer in answers:
             if answer != seen:
@@ -400,9 +400,9 @@ def main():
                 print(f"{function.__name__}:\n  rlaunch {seen!r:.400}\n  {name} {answer!r:.400}")
         print(f"{function.__name__}: done", flush=True)
         if "--show" in sys.argv:
-            show(function, [ours, *theirs])
+            show(function, [ours, *upstream])
     del keepers, kept
-    names = " and ".join(server.name for server in theirs)
+    names = " and ".join(server.name for server in upstream)
     print(f"torch {torch.__version__}: {len(CASES) - left_out} cases at rlaunch and {names}, {left_out} left out, {wrong} differ")
     sys.stdout.flush()
     os._exit(1 if wrong else 0)

@@ -19,7 +19,7 @@ LIBRARY = re.compile(r"NEEDED.*\[(lib(?:cu|nv|nccl)[^\]]*)\]")
 
 
 def undefined(libraries):
-    """The functions of NVIDIA that are asked for, and that none of these libraries has."""
+    """The functions of NVIDIA that these libraries need, and that none of them has."""
     table = subprocess.run(["nm", "-D", *libraries], check=True, capture_output=True, text=True).stdout
     wanted, there = set(), set()
     for line in table.splitlines():
@@ -41,13 +41,13 @@ def function(name):
 
 
 def compile_library(words, out, source):
-    """A shared object of this source."""
+    """Compiles a shared object."""
     command = ["cc", "-shared", "-fPIC", "-w", "-x", "c", "-o", str(out), *words, "-"]
     subprocess.run(command, check=True, input=source, text=True)
 
 
 def main():
-    """Makes them, and the interpreter."""
+    """Makes the libraries and the interpreter."""
     home = pathlib.Path(sys.argv[1]).resolve()
     torch = next(home.glob("lib/python3*/site-packages/torch"))
     libraries = [str(path) for path in [*torch.glob("lib/*.so*"), *torch.glob("_C*.so")]]

@@ -18,24 +18,24 @@ fn traces() -> Vec<PathBuf> {
     found
 }
 
-/// The same script, with what follows from it.
+/// The script with the answers of the machine.
 fn played(text: &str) -> Result<String, String> {
     let mut play = None;
-    let mut told = String::new();
+    let mut answered = String::new();
     for (line, at) in text.lines().zip(1..) {
         if line.is_empty() || line.starts_with('#') {
-            told.push_str(line);
-            told.push('\n');
+            answered.push_str(line);
+            answered.push('\n');
         } else if let Some(step) = line.strip_prefix("> ") {
-            told.push_str(line);
-            told.push('\n');
+            answered.push_str(line);
+            answered.push('\n');
             let answers = Play::step(&mut play, step).map_err(|error| format!("line {at}: {error}"))?;
-            answers.iter().for_each(|answer| told.push_str(&format!("    {answer}\n")));
+            answers.iter().for_each(|answer| answered.push_str(&format!("    {answer}\n")));
         } else if !line.starts_with("    ") {
             return Err(format!("line {at} is neither a step (> ), an answer (4 blanks), nor a remark (#)"));
         }
     }
-    Ok(told)
+    Ok(answered)
 }
 
 #[test]
@@ -46,14 +46,14 @@ fn every_script_is_answered_as_written() {
     for path in all {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let text = fs::read_to_string(&path).unwrap();
-        let told = played(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let answered = played(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         if std::env::var_os("RLAUNCH_BLESS").is_some() {
-            fs::write(&path, told).unwrap();
-        } else if told != text {
-            let differ = told.lines().zip(text.lines()).zip(1..).find(|((told, text), _)| told != text);
+            fs::write(&path, answered).unwrap();
+        } else if answered != text {
+            let differ = answered.lines().zip(text.lines()).zip(1..).find(|((answered, text), _)| answered != text);
             wrong.push(match differ {
-                Some(((told, text), at)) => format!("{name}:{at}\n  wanted {text}\n  got    {told}"),
-                None => format!("{name}: one of them goes on after the other"),
+                Some(((answered, text), at)) => format!("{name}:{at}\n  wanted {text}\n  got    {answered}"),
+                None => format!("{name}: one of them is longer"),
             });
         }
     }

@@ -98,7 +98,7 @@ impl Play {
                 self.live.remove(&initial.get());
             }
             let fault = Fault { initial, kind, text };
-            self.tell(RestartEvent::Fault { round, fault, at: self.now });
+            self.handle(RestartEvent::Fault { round, fault, at: self.now });
             return Ok(());
         }
         let event = match word {
@@ -148,11 +148,11 @@ impl Play {
             "off" => RestartEvent::Off,
             word => return Err(format!("there is no step '{word}'")),
         };
-        self.tell(event);
+        self.handle(event);
         Ok(())
     }
 
-    /// A host, of whose ranks nothing is heard any more.
+    /// Removes the ranks of a host that sends no messages any more.
     fn without(&mut self, word: Option<&str>) -> Result<NodeId, String> {
         let node = words::node(word.unwrap_or_default())?;
         let crew: Vec<u32> = self.of(node).iter().map(|one| one.initial.get()).collect();
@@ -175,7 +175,7 @@ impl Play {
         Ok(RestartEvent::Ready { node, round, ranks, last: !rest.contains(&"part"), port, pinged })
     }
 
-    fn tell(&mut self, event: RestartEvent) {
+    fn handle(&mut self, event: RestartEvent) {
         self.machine.handle(self.now, event);
         assert_eq!(self.machine.check(), Ok(()));
         self.machine.handle_timeout(self.now);
@@ -206,7 +206,7 @@ impl Play {
         }
         for node in nodes {
             let ranks = self.of(node);
-            self.tell(RestartEvent::Joined { call: self.calls.0, node, ranks, terms: terms::lines(&pairs) });
+            self.handle(RestartEvent::Joined { call: self.calls.0, node, ranks, terms: terms::lines(&pairs) });
         }
         Ok(())
     }
@@ -234,7 +234,7 @@ impl Play {
     fn answers(&mut self) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         while let Some(action) = self.machine.poll_action() {
-            self.heard(&action);
+            self.note_sent(&action);
             let line = words::action(&action);
             let (to, what) = line.split_once(" < ").unwrap_or(("", &line));
             match lines.last_mut() {
@@ -251,8 +251,8 @@ impl Play {
         lines
     }
 
-    /// Hosts know who is not in a round any more.
-    fn heard(&mut self, action: &RestartAction) {
+    /// Notes the ranks that a sent message removes from the round.
+    fn note_sent(&mut self, action: &RestartAction) {
         if let RestartAction::Send { msg: RoundDown::Finish { call, .. }, .. } = action {
             self.calls.0 = call + 1;
         }

@@ -39,11 +39,11 @@ const SKIPPED: [&str; 2] = ["misordered", "misuse"];
 
 fn main() -> ExitCode {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/vectors");
-    let theirs = std::env::var_os("RLAUNCH_VECTORS").map_or(golden.join("rank_assignment.json"), PathBuf::from);
+    let upstream = std::env::var_os("RLAUNCH_VECTORS").map_or(golden.join("rank_assignment.json"), PathBuf::from);
     let mut good = true;
-    for (file, least) in [(theirs, 1), (golden.join("beyond.json"), 1)] {
+    for (file, least) in [(upstream, 1), (golden.join("beyond.json"), 1)] {
         match compare(&file) {
-            Ok(tally) => good &= tally.tell(&file, least),
+            Ok(tally) => good &= tally.report(&file, least),
             Err(why) => {
                 println!("vectors: {}: {why}", file.display());
                 good = false;
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 }
 
 impl Tally {
-    fn tell(&self, file: &Path, least: u32) -> bool {
+    fn report(&self, file: &Path, least: u32) -> bool {
         let skipped: Vec<String> = self.skipped.iter().map(|(tag, n)| format!("{n} {tag}")).collect();
         let skipped = if skipped.is_empty() { "none".to_owned() } else { skipped.join(", ") };
         println!(
@@ -120,7 +120,7 @@ fn play(scenario: &Value) -> Went {
     let rounds = scenario["rounds"].as_array().into_iter().flatten();
     let mut compared = 0;
     for (round, expected) in rounds.zip(expected) {
-        // A list of who is lost; or `{"join": …, "lost": …}`.
+        // A list of lost ranks; or `{"join": …, "lost": …}`.
         let lost = policy::ranks(round.get("lost").unwrap_or(round));
         for initial in policy::ranks(&round["join"]) {
             if let Err(error) = world.join(initial) {
@@ -135,7 +135,7 @@ fn play(scenario: &Value) -> Went {
             (Err(error), false) => return Went::Failed(format!("round {compared}: {error}")),
             (Ok(outcome), false) => {
                 let calls = scenario["call_terminated"] == true;
-                if let Some(difference) = difference(expected, &told(&before, &world, &outcome, &lost, calls)) {
+                if let Some(difference) = difference(expected, &described(&before, &world, &outcome, &lost, calls)) {
                     return Went::Failed(format!("round {compared}: {difference}"));
                 }
             }
@@ -145,8 +145,8 @@ fn play(scenario: &Value) -> Went {
     Went::Equal(compared)
 }
 
-/// The world as the vectors tell it.
-fn told(before: &World, world: &World, outcome: &Outcome, lost: &[Rank], calls: bool) -> Value {
+/// The world in the form of the vectors.
+fn described(before: &World, world: &World, outcome: &Outcome, lost: &[Rank], calls: bool) -> Value {
     let lost: BTreeSet<usize> = lost.iter().filter_map(|rank| before.at(*rank)).map(Rank::index).collect();
     let discarded: BTreeSet<usize> = outcome.discarded.iter().map(|rank| rank.index()).collect();
     let mode = |(at, mode): (usize, Mode)| match mode {
@@ -164,23 +164,23 @@ fn told(before: &World, world: &World, outcome: &Outcome, lost: &[Rank], calls: 
         Mode::Terminated => 'X',
     };
     let number = |rank: Option<Rank>| rank.map(Rank::get);
-    let mut told = json!({
+    let mut described = json!({
         "world_size": world.size(),
         "active_world_size": world.active_size().filter(|_| world.size() > 0),
         "rank": world.members().iter().map(|member| number(member.rank)).collect::<Vec<_>>(),
         "active_rank": world.members().iter().map(|member| number(member.active_rank)).collect::<Vec<_>>(),
         "mode": world.members().iter().map(|member| member.mode).enumerate().map(mode).collect::<String>(),
     });
-    if let (Some(misplaced), Some(told)) = (outcome.misplaced, told.as_object_mut()) {
-        told.insert("topology_warnings".into(), misplaced.count.into());
+    if let (Some(misplaced), Some(fields)) = (outcome.misplaced, described.as_object_mut()) {
+        fields.insert("topology_warnings".into(), misplaced.count.into());
     }
-    told
+    described
 }
 
-/// The first thing that is not as expected.
-fn difference(expected: &Value, told: &Value) -> Option<String> {
+/// The first difference from the expected value.
+fn difference(expected: &Value, got: &Value) -> Option<String> {
     let names: BTreeSet<&String> =
-        [expected, told].iter().filter_map(|value| value.as_object()).flat_map(|all| all.keys()).collect();
-    let name = names.into_iter().find(|name| expected[name.as_str()] != told[name.as_str()])?;
-    Some(format!("{name}: {} is expected, got {}", expected[name.as_str()], told[name.as_str()]))
+        [expected, got].iter().filter_map(|value| value.as_object()).flat_map(|all| all.keys()).collect();
+    let name = names.into_iter().find(|name| expected[name.as_str()] != got[name.as_str()])?;
+    Some(format!("{name}: {} is expected, got {}", expected[name.as_str()], got[name.as_str()]))
 }

@@ -28,7 +28,7 @@ pub struct Freeing<'a> {
     pub site: &'a Site,
     /// Which holders are ended.
     pub policy: CleanPolicy,
-    /// This job, as RLAUNCH_JOB_ID names it.
+    /// The job, as RLAUNCH_JOB_ID names it.
     pub job: &'a str,
     /// From SIGTERM to SIGKILL.
     pub grace: Duration,
@@ -163,7 +163,7 @@ impl Freeing<'_> {
 /// The result of the first signal.
 enum Begun {
     Signalled(Ending),
-    /// This user may not signal the holder.
+    /// The caller's user may not signal the holder.
     Denied(Holder),
     /// The holder has exited, or its number belongs to another process by now.
     Gone,

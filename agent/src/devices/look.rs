@@ -117,7 +117,7 @@ impl Site {
             let is_known = |node: &&Node| sure.iter().any(|found| found.rdevs.contains(&node.rdev));
             self.nodes.iter().filter(|node| is_group(node)).find(|node| !is_known(node) && devices::is_busy(node))
         };
-        // The kernel does not tell which device these hold. Other devices of a host may be lent to virtual machines.
+        // The kernel does not report which device these processes hold. Other devices of a host may be lent to virtual machines.
         let mut hidden = busy(&sure);
         if let Some(node) = hidden.filter(|_| !unsure.is_empty()) {
             // Each of them may hold it. They are named, and never ended.
@@ -205,7 +205,7 @@ impl Holder {
         treat(policy, rlaunch_sys::ns::is_root(), self.facts)
     }
 
-    /// As the launcher hears of it.
+    /// The report for the launcher.
     #[must_use]
     pub fn report(&self, kept: Kept) -> DeviceHolder {
         let Process { pid, uid, age, command, job, state, wchan, .. } = &self.process;

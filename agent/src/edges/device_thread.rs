@@ -141,7 +141,7 @@ impl Port {
 struct Work {
     /// The devices whose release is awaited.
     sites: fn() -> Vec<Site>,
-    /// This job, as RLAUNCH_JOB_ID names it.
+    /// The job, as RLAUNCH_JOB_ID names it.
     job: String,
     /// The preparation of this host, once it was ordered, and the time from SIGTERM to SIGKILL.
     plan: Option<(DevicePlan, Span)>,

@@ -57,7 +57,7 @@ impl Part for Examinations {
     type Action = ExamineAction;
 
     fn perform(&mut self, base: &mut Base, ExamineAction { proc, status, depth }: ExamineAction) {
-        // Somebody who holds the pipe may continue writing for ever: its last words are what was in it by now.
+        // A process that holds the pipe may continue writing for ever: the last words are the bytes in it by now.
         let up_to = if depth == Depth::Full { pump::written_by_now(base, proc) } else { 0 };
         let Base { ranks, files, watch, sandbox, .. } = base;
         let rank = ranks.get(proc);

@@ -263,13 +263,13 @@ impl<Q: Send + 'static, A: Send + 'static> Port<Q, A> {
         let (requests, inbox) = channel();
         let (outbox, answers) = channel();
         let bell = Doorbell::new()?;
-        let theirs = bell.clone();
+        let thread_bell = bell.clone();
         rlaunch_sys::thread::permanent(thread, move || {
             for request in inbox {
                 if outbox.send(perform(request)).is_err() {
                     return;
                 }
-                theirs.ring();
+                thread_bell.ring();
             }
         })?;
         Ok(Self { requests, answers, open: Cell::new(0), bell })

@@ -16,7 +16,7 @@ impl LeaseLine {
         Self(line)
     }
 
-    /// Tells the guardian; the last word counts. Never waits.
+    /// Sends a change of the lease to the guardian, without waiting. The last one counts.
     pub(super) fn perform(&self, action: &LeaseAction) {
         match action {
             LeaseAction::Until(until) => self.0.renew(until.nanos()),

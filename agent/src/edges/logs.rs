@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(logs.deadline(), None, "it has passed, and nothing is waited for any more");
         let inner = logs.0.as_mut().unwrap();
         inner.write(id, vec![0; 7]);
-        assert!(inner.end(id, 9), "its end is told at once");
+        assert!(inner.end(id, 9), "its end is reported at once");
         assert_eq!((inner.open[&id].unwritten, inner.open[&id].lost), (ROOM, 7));
     }
 }

@@ -10,7 +10,7 @@ use rlaunch_sys::facts::oom::OomWatch;
 const BEFORE_KILLS: Span = Span::from_millis(2);
 
 /// When the memory of the launch is given back, counted from the last rank.
-const SETTLED: Span = Span::from_millis(50);
+const TRIM_AFTER: Span = Span::from_millis(50);
 
 /// The pause before memory is released after a look for files. Without it, code that the thread still runs would be mapped again.
 const IDLE: Span = Span::from_millis(5);
@@ -35,7 +35,7 @@ impl MemoryWatch {
     /// A rank runs.
     pub(super) fn begin(&mut self) {
         let now = now();
-        self.trim_at = Some(now + SETTLED);
+        self.trim_at = Some(now + TRIM_AFTER);
         if let Baseline::NotYet = self.baseline {
             self.baseline = Baseline::At(now + BEFORE_KILLS);
         }

@@ -64,7 +64,7 @@ use std::time::Duration;
 /// How long ends of ranks may wait for us while others are being started.
 const REST: Duration = Duration::from_millis(2);
 
-/// How long what we have to say at our end may take to go out, if we hear nothing from there.
+/// How long the agent's last messages may take to go out, if the launcher sends nothing.
 const OUTLIVED: Span = Span::from_secs(2);
 
 /// Descriptors for which there is room before there are threads: those of some hundred ranks, and as many connections to the store.
@@ -78,7 +78,7 @@ pub(crate) struct Edges {
     alarm: Alarm,
     /// Something has happened since the last wait.
     stirred: bool,
-    /// Nothing more comes from the launcher, but it may still hear us.
+    /// The launcher sends nothing more, but may still receive.
     deaf: bool,
     /// The exit code, and when it was asked for.
     finish: Option<(u8, Mono)>,
@@ -139,8 +139,8 @@ impl Edges {
         })
     }
 
-    /// The launcher was heard of: takes the caller's CPUs, before there are threads. Without diagnostics the agent lets go of the user's
-    /// stderr too.
+    /// Handles the launcher's start message: takes the caller's CPUs, before there are threads. Without diagnostics the agent lets go of
+    /// the user's stderr too.
     fn on_start(&mut self, start: &Start) {
         self.base.origin.restore_cpus();
         if start.settings.trace.is_empty() {
@@ -293,7 +293,9 @@ impl Edges {
                     Body::Credit(up_to) => self.base.pump.window.grant(up_to),
                     Body::Broken(broken) => self.base.pump.lines.broken(broken),
                     Body::Beat(beat) => self.base.events.push_back(NodeEvent::Beat(beat)),
-                    Body::Store(bytes) => self.parts.store.iter_mut().for_each(|store| store.heard(frame.node, &bytes)),
+                    Body::Store(bytes) => {
+                        self.parts.store.iter_mut().for_each(|store| store.receive_passage(frame.node, &bytes))
+                    }
                     Body::Last(_) => {}
                 },
                 // sshd lets go of our input when the guardian is gone, which it has started; our output it takes to the end.

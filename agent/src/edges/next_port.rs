@@ -1,8 +1,8 @@
 //! Resources of this host for the next round, beside those of the present one: a port, and a listener there.
 //!
-//! It is known only with the round itself on which host it meets. All of them have a port ready: that costs less than another question
-//! to one of them. Where the agent holds the TCPStore it listens at once, so that ranks of other hosts that hear of the round sooner
-//! wait in the kernel.
+//! The host of a rendezvous is known only with the round itself. All hosts have a port ready: that costs less than another question to one
+//! of them. An agent that holds the TCPStore listens at once, so that ranks of other hosts that learn of the round sooner wait in the
+//! kernel.
 
 use super::{sandbox, tcpstore_listener};
 use rlaunch_base::os_bytes::OsBytes;

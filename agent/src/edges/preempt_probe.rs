@@ -183,7 +183,7 @@ impl Work {
         }
     }
 
-    /// Waits for the end of the command, which is killed when its time is over or it may not run.
+    /// Waits for the end of the command, which is killed when its time has expired or it may not run.
     fn wait(&self, mut child: Child) -> Option<u8> {
         let until = Instant::now() + self.limit;
         loop {

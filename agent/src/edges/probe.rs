@@ -3,7 +3,7 @@
 //!
 //! All of it is one set of descriptors inside the one of `watch`, so it works before there is a runtime. At most [`HELD`] connections of
 //! others are open. A call whose connection was closed without a key is made again: a packet was lost, or strangers opened too many.
-//! Nothing of it is left when it is over: the store, or rank 0, listens there next.
+//! Nothing is left of the test at its end: the store, or rank 0, listens there next.
 
 use crate::edges::part::{Base, Part, PartName};
 use rlaunch_base::capped::Capped;
@@ -121,19 +121,19 @@ impl Open {
     /// The outcome; `None`: nothing yet.
     fn called(&mut self, number: u32) -> Option<NodeEvent> {
         let call = self.calls.get_mut(&number)?;
-        let heard = match call.hear() {
+        let result = match call.receive() {
             Err(error) if is_closed(&error) && call.tries < TRIES => call.again(&self.set, number).map(|()| None),
-            heard => heard,
+            result => result,
         };
-        let event = probed(number, heard.transpose()?);
+        let event = probed(number, result.transpose()?);
         self.set.remove(&self.calls.remove(&number)?.socket);
         Some(event)
     }
 }
 
 impl Call {
-    /// Takes in bytes. Returns the address of this host, once the other end has proved that it is rank 0's agent.
-    fn hear(&mut self) -> io::Result<Option<IpAddr>> {
+    /// Reads bytes. Returns the address of this host, once the other end has proved that it is rank 0's agent.
+    fn receive(&mut self) -> io::Result<Option<IpAddr>> {
         let mut bytes = [0; KEY];
         match self.socket.read(&mut bytes) {
             Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),

@@ -30,9 +30,9 @@ const NAME: &str = "rlaunch-core-";
 pub(super) type Cores = BTreeMap<u32, OwnedFd>;
 
 /// Takes cores for the ranks: those that no other job of rlaunch has taken, if there are enough. Else jobs share. Any user can take the name
-/// of a core. So ranks that divide all free cores leave none to another user: they would get fewer.
+/// of a core. Ranks that divide all free cores therefore leave none to another user: they would get fewer.
 ///
-/// With GPUs no cores are left out: ranks get the cores near to theirs.
+/// With GPUs no cores are left out: ranks get the cores near to their GPUs.
 pub(super) fn take_cores(processors: &mut Processors, bind: &Bind, ranks: u32) -> Cores {
     let mut held = Cores::new();
     if !processors.gpus.is_empty() {

@@ -217,7 +217,7 @@ fn park(base: &mut Base, id: StreamId, work: Option<Work>) {
     }
 }
 
-/// Goes on with a parked stream that may send by now.
+/// Continues with a parked stream that may send by now.
 fn unpark(base: &mut Base, lost: bool) {
     let Base { ranks, pump, .. } = base;
     if pump.work.is_some() {

@@ -1,5 +1,5 @@
-//! Making ready for other ranks, when nothing is left of those before: what was theirs alone is let go, and what ends with them is made
-//! anew.
+//! Preparation for other ranks, when nothing is left of those before. Resources of those ranks alone are released, and resources that end
+//! with the ranks are made anew.
 
 use super::{Edges, port, sandbox};
 use crate::edges::part::Base;

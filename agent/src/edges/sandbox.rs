@@ -95,7 +95,7 @@ impl Held {
         self.near
     }
 
-    /// This host's name, for labels.
+    /// The host's name, for labels.
     pub(super) fn host(&self) -> &[u8] {
         &self.host
     }
@@ -110,12 +110,12 @@ struct Begun {
     asked: bool,
 }
 
-/// Says who is about to begin, and which limits were changed.
+/// Logs the processes that begin on this host, and the limits that were changed.
 fn announce(base: &Base) {
-    let (theirs, ours) = base.origin.nofile_limits();
+    let (ranks, agent) = base.origin.nofile_limits();
     let host = String::from_utf8_lossy(&facts::host::hostname()).into_owned();
     tracing::debug!("{host}: agent {}, guardian {}", std::process::id(), std::os::unix::process::parent_id());
-    tracing::debug!("limit on descriptors: {ours} for the agent, {theirs} for the ranks; nothing else is changed");
+    tracing::debug!("limit on descriptors: {agent} for the agent, {ranks} for the ranks; nothing else is changed");
 }
 
 /// Begins to make ready: the spawn thread works meanwhile.
@@ -389,7 +389,7 @@ fn why_not(error: &NsError) -> String {
     format!("{}: {} (errno {errno}){way}", error.step, rlaunch_sys::reason(&error.source))
 }
 
-/// What subreapers would have promised.
+/// The warning for a host that refuses subreapers.
 fn no_subreaper(errno: i32) -> String {
     let reason = rlaunch_sys::reason(&io::Error::from_raw_os_error(errno));
     format!("this host refuses subreapers (prctl: {reason}), so processes that leave their rank can outlive the job")
@@ -417,7 +417,7 @@ fn start_spawn_thread(base: &mut Base) -> io::Result<()> {
 
 /// Waits for the PID namespace that was asked for.
 ///
-/// This is the one wait of the machine's thread. It may stay for three reasons:
+/// The wait is the only one of the machine's thread. It is allowed for three reasons:
 /// - It happens once, before the first rank, and nothing of the job runs here that could be held up. The namespaces of later
 ///   generations are not waited for: `renew` completes when their answer is there.
 /// - The spawn thread opens no file and no connection for it. It calls `unshare`, forks init and opens a pidfd.

@@ -42,7 +42,7 @@ impl SessionKills {
         self.begin();
     }
 
-    /// The look is over. Returns the ranks that can be reaped now.
+    /// Records that the search has finished. Returns the ranks that can be reaped now.
     fn end(&mut self) -> BTreeSet<ProcId> {
         self.under_way.clear();
         self.to_reap.extract_if(.., |proc| !self.wanted.contains(proc)).collect()

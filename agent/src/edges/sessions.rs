@@ -11,7 +11,7 @@ use rlaunch_base::id::{Rank, SessionId, WorldId};
 use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_core::node::{NodeEvent, SessionAction};
 use rlaunch_keyvalue::store::buffers::{BufferQuota, BufferShare};
-use rlaunch_protocol::wire::frozen::client::client_round::{Heard, Said, Unread};
+use rlaunch_protocol::wire::frozen::client::client_round::{AgentMessage, ClientMessage, Unread};
 use rlaunch_protocol::wire::frozen::client::{NO_RANK, bye_frame, frame_len};
 use rlaunch_sys::epoll::ReadySet;
 use std::collections::BTreeMap;
@@ -75,8 +75,8 @@ impl Newcomer {
         if !rank.is_empty() && !rlaunch_sys::holders::belongs_to(process, rank, above) {
             return Err(OTHER_RANK);
         }
-        match Said::parse(&self.register) {
-            Ok(Said::Register(terms)) => Ok(terms),
+        match ClientMessage::parse(&self.register) {
+            Ok(ClientMessage::Register(terms)) => Ok(terms),
             Ok(_) | Err(_) => Err(WRONG),
         }
     }
@@ -165,16 +165,16 @@ impl Part for Sessions {
 
     fn perform(&mut self, base: &mut Base, action: SessionAction) {
         match action {
-            SessionAction::Send { session, heard } => {
+            SessionAction::Send { session, message } => {
                 let mut lost = Vec::new();
-                self.write(session, &heard.to_frame(), &mut lost);
+                self.write(session, &message.to_frame(), &mut lost);
                 base.events.extend(lost);
             }
             SessionAction::End { session } => self.end(session),
         }
     }
 
-    /// Hears what they say, in front of what else has happened.
+    /// Reads the messages of the sessions. Their events come before all others.
     fn poll(&mut self, base: &mut Base, cx: &mut Context<'_>) {
         let ended = base.events.iter().any(|event| matches!(event, NodeEvent::Exited { .. }));
         for event in self.look(cx, ended).into_iter().rev() {
@@ -223,7 +223,7 @@ impl Sessions {
     fn read(&mut self, id: SessionId, events: &mut Vec<NodeEvent>) {
         let Some(session) = self.table.get_mut(&id) else { return };
         match session.socket.read(&mut self.chunk) {
-            // Nothing of it is heard any more.
+            // Messages of a session that is ending are dropped.
             Ok(1..) if session.is_ending => {}
             Ok(len @ 1..) => {
                 session.held.extend_from_slice(self.chunk.get(..len).unwrap_or_default());
@@ -241,15 +241,15 @@ impl Sessions {
             let said = match frame_len(&session.held) {
                 Ok(Some(len)) if len <= session.held.len() => {
                     let rest = session.held.split_off(len);
-                    Said::parse(&std::mem::replace(&mut session.held, rest))
+                    ClientMessage::parse(&std::mem::replace(&mut session.held, rest))
                 }
                 Ok(_) => return,
                 Err(malformed) => Err(malformed.into()),
             };
             match said {
-                Ok(Said::Register(_)) => return self.lose(id, Some(TWICE), events),
+                Ok(ClientMessage::Register(_)) => return self.lose(id, Some(TWICE), events),
                 Ok(said) => events.push(NodeEvent::SessionMessage { session: id, said }),
-                Err(Unread::Kind(kind)) => self.write(id, &Heard::Unsupported(kind).to_frame(), events),
+                Err(Unread::Kind(kind)) => self.write(id, &AgentMessage::Unsupported(kind).to_frame(), events),
                 Err(Unread::Malformed(_)) => return self.lose(id, Some(WRONG), events),
             }
         }
@@ -373,7 +373,7 @@ mod tests {
             self.sessions.look(&mut Context::from_waker(Waker::noop()), true)
         }
 
-        fn said(&self, said: Said) -> NodeEvent {
+        fn said(&self, said: ClientMessage) -> NodeEvent {
             NodeEvent::SessionMessage { session: self.id, said }
         }
 
@@ -385,19 +385,21 @@ mod tests {
             self.client.write_all(bytes).unwrap();
         }
 
-        /// Returns all messages that it gets, once no more are sent.
-        fn is_told(&mut self) -> Vec<u8> {
-            let mut told = Vec::new();
-            self.client.read_to_end(&mut told).unwrap();
-            told
+        /// Returns all messages that the client gets, once no more are sent.
+        fn received(&mut self) -> Vec<u8> {
+            let mut received = Vec::new();
+            self.client.read_to_end(&mut received).unwrap();
+            received
         }
     }
 
     #[test]
-    fn frames_are_heard_when_they_are_all_there_and_before_the_end() {
+    fn frame_is_reported_once_it_is_whole_and_before_the_end() {
         Rig::with(|mut rig| {
-            let (alive, left) =
-                (Said::Alive(ROUND, true), Said::Leave(rlaunch_protocol::rank_fault::Leave::Abort, "x".into()));
+            let (alive, left) = (
+                ClientMessage::Alive(ROUND, true),
+                ClientMessage::Leave(rlaunch_protocol::rank_fault::Leave::Abort, "x".into()),
+            );
             let bytes = [alive.to_frame(), left.to_frame()].concat();
             let (first, rest) = bytes.split_at(alive.to_frame().len() + 3);
             rig.say(first);
@@ -412,25 +414,25 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_that_is_not_known_is_told_and_the_session_goes_on() {
+    fn unknown_kind_is_answered_and_the_session_continues() {
         Rig::with(|mut rig| {
             rig.say(b"\x03\0\0\0\x63ab");
             assert_eq!(rig.look(), []);
-            rig.say(&Said::Returned(ROUND).to_frame());
-            assert_eq!(rig.look(), [rig.said(Said::Returned(ROUND))]);
+            rig.say(&ClientMessage::Returned(ROUND).to_frame());
+            assert_eq!(rig.look(), [rig.said(ClientMessage::Returned(ROUND))]);
             rig.sessions.end(rig.id);
-            assert_eq!(rig.is_told(), Heard::Unsupported(0x63).to_frame());
+            assert_eq!(rig.received(), AgentMessage::Unsupported(0x63).to_frame());
         });
     }
 
     #[test]
     fn malformed_session_gets_the_reason_and_is_closed() {
-        let twice = Said::Register(Vec::new()).to_frame();
+        let twice = ClientMessage::Register(Vec::new()).to_frame();
         for (bytes, why) in [(&b"\x02\0\0\0\x10\x03"[..], WRONG), (b"\xff\xff\xff\xff", WRONG), (&twice, TWICE)] {
             Rig::with(|mut rig| {
                 rig.say(bytes);
                 assert_eq!(rig.look(), [rig.gone()]);
-                assert_eq!(rig.is_told(), bye_frame(why));
+                assert_eq!(rig.received(), bye_frame(why));
             });
         }
     }
@@ -438,17 +440,17 @@ mod tests {
     #[test]
     fn session_that_does_not_read_is_closed() {
         Rig::with(|mut rig| {
-            let frame = Heard::Dismissed(
+            let frame = AgentMessage::Dismissed(
                 rlaunch_protocol::wire::frozen::client::client_round::Dismissal::Refused,
                 OsBytes::new(vec![b'x'; 64 << 10]),
             );
             let (frame, mut events) = (frame.to_frame(), Vec::new());
             let most = 2 * (MOST_UNREAD + (4 << 20)) / frame.len();
-            let told = (0..most).take_while(|_| {
+            let written = (0..most).take_while(|_| {
                 rig.sessions.write(rig.id, &frame, &mut events);
                 events.is_empty()
             });
-            assert!(told.count() < most, "what is not read is bounded");
+            assert!(written.count() < most, "what is not read is bounded");
             assert_eq!(events, [rig.gone()]);
         });
     }
@@ -456,20 +458,20 @@ mod tests {
     #[test]
     fn messages_before_end_are_read_to_the_end() {
         Rig::with(|mut rig| {
-            let frame = Heard::Finish(ROUND).to_frame();
-            let (mut events, mut told) = (Vec::new(), 0);
+            let frame = AgentMessage::Finish(ROUND).to_frame();
+            let (mut events, mut sent) = (Vec::new(), 0);
             while rig.sessions.table[&rig.id].unsent.is_empty() {
                 rig.sessions.write(rig.id, &frame, &mut events);
-                told += frame.len();
+                sent += frame.len();
             }
             rig.sessions.end(rig.id);
-            rig.say(&Said::Returned(ROUND).to_frame());
-            assert_eq!(rig.look(), [], "nothing more is heard of it");
-            let mut read = vec![0; told];
+            rig.say(&ClientMessage::Returned(ROUND).to_frame());
+            assert_eq!(rig.look(), [], "messages of an ending session are dropped");
+            let mut read = vec![0; sent];
             let room = read.len() - frame.len();
             rig.client.read_exact(&mut read[..room]).unwrap();
             assert_eq!(rig.look(), []);
-            assert_eq!(rig.is_told().len() + room, told);
+            assert_eq!(rig.received().len() + room, sent);
             assert!(read[..room].chunks(frame.len()).all(|own| own == frame));
         });
     }
@@ -477,7 +479,7 @@ mod tests {
     #[test]
     fn only_processes_of_the_job_take_part() {
         let (_client, socket) = UnixStream::pair().unwrap();
-        let register = Said::Register(vec![("keys".into(), "1".into())]).to_frame();
+        let register = ClientMessage::Register(vec![("keys".into(), "1".into())]).to_frame();
         let mut newcomer = Newcomer { socket, rank: 0, world: None, register, held: Vec::new(), unsent: Vec::new() };
         let above = i32::try_from(parent_id()).unwrap();
         let own = i32::try_from(std::process::id()).unwrap();
@@ -501,10 +503,10 @@ mod tests {
             }
             let (register, held, unsent) = (Vec::new(), Vec::new(), b"first ".to_vec());
             Newcomer { socket, rank: 0, world: None, register, held, unsent }.refuse(WRONG);
-            let mut told = Vec::new();
-            client.read_to_end(&mut told).unwrap();
+            let mut received = Vec::new();
+            client.read_to_end(&mut received).unwrap();
             let wanted = if reads { [b"first ".to_vec(), bye_frame(WRONG)].concat() } else { vec![b'x'; before] };
-            assert!(told == wanted, "{} bytes", told.len());
+            assert!(received == wanted, "{} bytes", received.len());
         }
     }
 }

@@ -94,7 +94,7 @@ impl Stdin {
         }
     }
 
-    /// Why it cannot be passed on, if it cannot; told once.
+    /// The error for which input cannot be passed on, if there is one. Returned once.
     pub(super) fn take_failure(&mut self) -> Option<i32> {
         self.failed.take()
     }
@@ -292,7 +292,7 @@ mod tests {
     /// A pipe that the kernel does not let us wait for (ENOSPC: epoll_ctl(2), fs.epoll.max_user_watches): the rank saw the end of its
     /// input, without a report.
     #[test]
-    fn input_that_cannot_be_passed_on_is_told_and_not_asked_for() {
+    fn input_that_cannot_be_passed_on_is_reported_and_not_requested() {
         let (ours, mut launcher) = UnixStream::pair().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {

@@ -71,7 +71,7 @@ pub(super) struct TcpStoreListener {
     /// Whether a process of the job has connected, and the machine knows of it.
     was_used: bool,
     reported: bool,
-    /// Limits that were met since the machine has heard of them: how often.
+    /// Limits that were met since the machine was last notified of them: how often.
     met: BTreeMap<Limit, (Met, u32)>,
     chunk: Vec<u8>,
 }

@@ -243,7 +243,7 @@ fn rank_ended(edges: &mut Edges, proc: ProcId) {
     let (status, usage) = match rank.ended() {
         Ok(None) => return,
         Ok(Some(ended)) => (convert::status(&ended), convert::usage(&ended)),
-        // Nobody can say any more. It must end for the machine nevertheless, or it would be waited for for ever.
+        // The status cannot be known any more. The rank must end for the machine, or it would be waited for for ever.
         Err(_) => (Status::Signaled { sig: Signal::KILL, core: false }, Usage::default()),
     };
     let rank_of = (rank.world(), rank.number());

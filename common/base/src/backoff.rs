@@ -40,7 +40,7 @@ impl Streak {
         Self { failures: failures.saturating_add(1), since }
     }
 
-    /// Whether there were so many failures, and the limit of time is over.
+    /// Whether there were so many failures, and the time limit has expired.
     #[must_use]
     pub fn is_enough(&self, failures: u32, limit: Span, now: Mono) -> bool {
         self.failures >= failures && self.rest(limit, now) == Span::ZERO

@@ -97,8 +97,8 @@ impl CpuSet {
     /// The CPUs of this set that the other does not have.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
-        let theirs = other.words.iter().copied().chain(core::iter::repeat(0));
-        Self::trimmed(self.words.iter().zip(theirs).map(|(a, b)| a & !b).collect())
+        let excluded = other.words.iter().copied().chain(core::iter::repeat(0));
+        Self::trimmed(self.words.iter().zip(excluded).map(|(a, b)| a & !b).collect())
     }
 
     /// Adds all CPUs of another set.

@@ -12,7 +12,7 @@ pub trait Machine {
 
     /// Takes one event.
     fn handle(&mut self, now: Mono, event: Self::Event);
-    /// Tells it that time has passed. Idempotent: an early or spurious call does nothing.
+    /// Advances the machine to this time. Idempotent: an early or spurious call does nothing.
     fn handle_timeout(&mut self, now: Mono);
     /// The next thing to do; drained to `None` after every call above.
     #[must_use]
@@ -39,7 +39,7 @@ impl<A, N, F> Cx<'_, A, N, F> {
     pub fn act(&mut self, action: A) {
         self.out.push_back(action);
     }
-    /// Tells the siblings something.
+    /// Queues a notice for the siblings.
     pub fn notify(&mut self, notice: N) {
         self.notice.push_back(notice);
     }

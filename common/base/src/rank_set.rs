@@ -1,4 +1,4 @@
-//! Sets of ranks, kept and told as ranges: a host's ranks follow each other, so a set of ten thousand is a few numbers.
+//! Sets of ranks, kept and sent as ranges: the ranks of a host are consecutive, so a set of ten thousand is a few numbers.
 
 use crate::capped::unreserved;
 use crate::id::Rank;

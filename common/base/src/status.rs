@@ -4,7 +4,7 @@ use crate::signal::Signal;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// The end of one process. `Lost` (we stopped hearing of it) is not `Exited`, and no agent ever reports it.
+/// The end of one process. `Lost` (its host was lost before) is not `Exited`, and no agent ever reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename = "")]
 pub enum Status {
@@ -20,7 +20,7 @@ pub enum Status {
         /// The kernel says that it dumped core.
         core: bool,
     },
-    /// Its node was lost before it was heard of.
+    /// The node was lost before the end of the process was reported.
     #[serde(rename = "lost")]
     Lost,
 }

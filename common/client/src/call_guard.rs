@@ -1,7 +1,7 @@
 //! The waits of this process in stores: a wait does not outlive its round.
 //!
-//! Where a process takes part in rounds, each wait is noted, and ended when the round is. Until the function was left none begins: it
-//! would have been noted too late to be ended. Hooks that run meanwhile, on threads of their own, may ask as they like.
+//! Each wait of a process that takes part in rounds is noted, and ended with the round. Until the function was left no wait begins: it
+//! would be noted too late to be ended. Hooks that run meanwhile, on threads of their own, may ask as they like.
 
 use crate::Interrupted;
 use std::net::Shutdown;
@@ -34,7 +34,7 @@ pub(crate) struct Wait {
 }
 
 impl Wait {
-    /// Whether it is over. Whether its connection was ended meanwhile; it is not any more from here on.
+    /// Ends the wait. Returns whether its connection was ended meanwhile; it is not any more from here on.
     pub(crate) fn was_ended(self) -> bool {
         let ended = Arc::clone(&self.ended);
         drop(self);
@@ -82,7 +82,7 @@ pub(crate) fn begin(socket: &Arc<UnixStream>) -> Result<Option<Wait>, Interrupte
     Ok(Some(Wait { number, ended }))
 }
 
-/// This process takes part in rounds from now on.
+/// Records that the process takes part in rounds from now on.
 pub(crate) fn takes_part() {
     PROCESS.store(std::process::id(), Ordering::Relaxed);
 }
@@ -126,16 +126,16 @@ mod tests {
 
     /// The answer has come, and then the end of the round.
     #[test]
-    fn a_connection_that_was_ended_behind_its_answer_is_known() {
+    fn connection_that_was_ended_after_its_answer_is_known() {
         let _turn = crate::session::tests::turn();
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let ours = Arc::new(ours);
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let near = Arc::new(near);
         takes_part();
-        let wait = begin(&ours).unwrap().unwrap();
-        theirs.write_all(b"answer").unwrap();
+        let wait = begin(&near).unwrap().unwrap();
+        far.write_all(b"answer").unwrap();
         end(false);
         assert!(wait.was_ended());
-        let another = begin(&ours).unwrap().unwrap();
+        let another = begin(&near).unwrap().unwrap();
         assert!(!another.was_ended());
         end(false);
         takes_no_part();

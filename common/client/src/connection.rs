@@ -156,11 +156,11 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let agent = std::thread::Builder::new().spawn(move || {
             let (mut socket, _) = listener.accept().unwrap();
-            let mut theirs = [0; HELLO];
-            socket.read_exact(&mut theirs).unwrap();
-            // Behind the name there is the version.
-            theirs[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
-            std::io::Write::write_all(&mut socket, &theirs).unwrap();
+            let mut greeting = [0; HELLO];
+            socket.read_exact(&mut greeting).unwrap();
+            // The version follows the name.
+            greeting[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
+            std::io::Write::write_all(&mut socket, &greeting).unwrap();
             socket.read(&mut [0; 8]).unwrap()
         });
         let opened = Connection::open(&path, 0);

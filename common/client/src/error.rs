@@ -132,11 +132,13 @@ impl From<Refused<'_>> for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rlaunch_protocol::wire::frozen::client::{Heard, Reply};
+    use rlaunch_protocol::wire::frozen::client::{ClientFrame, Reply};
 
     #[test]
-    fn an_agent_that_is_older_is_told_from_one_that_refuses() {
-        let Ok(Heard::Unknown(unknown)) = Heard::parse(b"\x0b\0\0\0\x01\x01\0\0\0\0\0\0\0\0\x63") else { panic!() };
+    fn older_agent_is_distinguished_from_one_that_refuses() {
+        let Ok(ClientFrame::Unknown(unknown)) = ClientFrame::parse(b"\x0b\0\0\0\x01\x01\0\0\0\0\0\0\0\0\x63") else {
+            panic!()
+        };
         let reply = unknown.reply();
         let Ok(Reply::Refused(refused)) = Reply::parse(&reply) else { panic!("{reply:?}") };
         assert_eq!(

@@ -468,7 +468,7 @@ mod tests {
     use crate::session::Session;
     use crate::session::tests::{SOON, plain};
     use rlaunch_base::id::Round;
-    use rlaunch_protocol::wire::frozen::client::client_round::Said;
+    use rlaunch_protocol::wire::frozen::client::client_round::ClientMessage;
     use std::ffi::CStr;
     use std::ptr::{null, null_mut};
     use std::sync::Arc;
@@ -520,7 +520,7 @@ mod tests {
         assert_eq!(unsafe { rl_session_exit(handle) }, OK);
         // SAFETY: the same.
         assert_eq!(unsafe { rl_session_returned(handle) }, OK);
-        assert_eq!(agent.heard(), Said::Returned(Round::new(0)));
+        assert_eq!(agent.receive(), ClientMessage::Returned(Round::new(0)));
         // SAFETY: it is not used behind this.
         assert_eq!(unsafe { rl_session_close(handle) }, OK);
     }
@@ -639,10 +639,10 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_has_no_value_is_told_as_that() {
+    fn key_without_a_value_is_an_argument_error() {
         let _turn = crate::session::tests::turn();
-        let told = run_with(has_none);
-        assert_eq!(told, code("RL_E_ARGUMENT"));
+        let result = run_with(has_none);
+        assert_eq!(result, code("RL_E_ARGUMENT"));
         // SAFETY: it ends with 0, and is there until the next failure of this thread.
         let text = unsafe { CStr::from_ptr(rl_last_error()) };
         assert_eq!(text.to_str().unwrap(), "a key of the policy: key 0 has no value: its function has returned 5");

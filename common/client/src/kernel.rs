@@ -56,7 +56,7 @@ pub(crate) struct Watch(Epoll);
 
 impl Watch {
     const RUNG: u64 = 0;
-    const HEARD: u64 = 1;
+    const READABLE: u64 = 1;
     /// The socket is reported once, and then not before it is watched again: handing it over wakes no thread.
     const ONCE: EpollFlags = EpollFlags::EPOLLONESHOT;
 
@@ -65,7 +65,7 @@ impl Watch {
         let set = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         set.add(bell, EpollEvent::new(EpollFlags::EPOLLIN, Self::RUNG))?;
         if let Some(socket) = socket {
-            set.add(socket, EpollEvent::new(Self::ONCE, Self::HEARD))?;
+            set.add(socket, EpollEvent::new(Self::ONCE, Self::READABLE))?;
         }
         Ok(Self(set))
     }
@@ -73,10 +73,10 @@ impl Watch {
     /// Has the socket reported, once. A socket that is not in the set is not reported.
     pub(crate) fn socket(&self, socket: &UnixStream, is_watched: bool) {
         let flags = if is_watched { Self::ONCE | EpollFlags::EPOLLIN } else { Self::ONCE };
-        let _absent = self.0.modify(socket, &mut EpollEvent::new(flags, Self::HEARD));
+        let _absent = self.0.modify(socket, &mut EpollEvent::new(flags, Self::READABLE));
     }
 
-    /// Waits until one of them can be read, or the time is over. Whether each can.
+    /// Waits until the bell or the socket can be read, or the time has expired. Returns whether each can.
     pub(crate) fn wait(&self, within: Option<Duration>) -> (bool, bool) {
         // Rounded up: else the last part of a millisecond would be spent awake.
         let timeout = within.map_or(EpollTimeout::NONE, |within| {
@@ -89,7 +89,7 @@ impl Watch {
         let mut events = [EpollEvent::empty(); 2];
         let count = self.0.wait(&mut events, timeout).unwrap_or(0);
         let ready = |what: u64| events.iter().take(count).any(|event| event.data() == what);
-        (ready(Self::RUNG), ready(Self::HEARD))
+        (ready(Self::RUNG), ready(Self::READABLE))
     }
 }
 
@@ -163,14 +163,14 @@ fn inode(fd: &OwnedFd) -> io::Result<(u64, u64)> {
 
 /// Sets variables of this process, and unsets those that have no value.
 ///
-/// Nobody may read the environment by C's `getenv` on another thread meanwhile: Rust's own functions lock it, those of C do not. It is done
+/// No other thread may read the environment by C's `getenv` meanwhile: Rust's own functions lock it, those of C do not. The call is made
 /// where the training function is not entered, by the thread that would be in it.
 pub(crate) fn set_environment(pairs: &[(Vec<u8>, Option<Vec<u8>>)]) {
     let fits = |name: &[u8]| !name.is_empty() && !name.contains(&b'=') && !name.contains(&0);
     for (name, value) in pairs.iter().filter(|(name, _)| fits(name)) {
         let name = OsStr::from_bytes(name);
         let value = value.as_deref().filter(|value| !value.contains(&0)).map(OsStr::from_bytes);
-        // Most are as they were, and glibc's setenv searches, copies and keeps all that it was ever told.
+        // Most are as they were, and glibc's setenv searches, copies and keeps every value that it ever got.
         if std::env::var_os(name).as_deref() != value {
             rlaunch_sys_client::set_variable(name, value);
         }

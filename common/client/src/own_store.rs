@@ -257,8 +257,8 @@ mod tests {
 
     #[test]
     fn a_forked_child_makes_one_of_its_own() {
-        let theirs = Arc::new(Own { maker: std::process::id() + 1, ..Own::new() });
-        let refused = Store::own(&theirs).get(b"a").unwrap_err();
+        let parent = Arc::new(Own { maker: std::process::id() + 1, ..Own::new() });
+        let refused = Store::own(&parent).get(b"a").unwrap_err();
         assert!(refused.to_string().contains("fork"), "{refused}");
     }
 }

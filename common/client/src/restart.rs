@@ -294,7 +294,7 @@ impl<'a> Restart<'a> {
                 error => error,
             },
             Left::Failed(text) => session.fault(text.as_bytes()),
-            // `next` tells of it.
+            // `next` reports it.
             Left::Waits | Left::Interrupted => Ok(()),
             Left::Ends(why, source) => return Err(self.leave(session, round.state(), why, source)),
         };

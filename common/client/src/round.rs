@@ -162,7 +162,7 @@ impl Handle {
         }
     }
 
-    /// Runs something that is not to be interrupted: no hook runs and no wait is ended before it is over.
+    /// Runs something that is not to be interrupted: no hook runs and no wait is ended before it has returned.
     ///
     /// # Errors
     /// The round has ended: nothing was run.

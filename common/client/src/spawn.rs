@@ -63,8 +63,8 @@ pub fn spawn(request: &Request) -> Result<SpawnedWorld, Error> {
     })
 }
 
-/// Ends the ranks of a world: SIGTERM, and SIGKILL for all that is in their sessions after `grace` (`None`: the job's own). Returns at once;
-/// keys of the store tell how each rank has ended.
+/// Ends the ranks of a world: SIGTERM, and SIGKILL for all that is in their sessions after `grace` (`None`: the job's own). Returns
+/// at once. Keys of the store record how each rank has ended.
 ///
 /// # Errors
 /// There is no such world, or [`Error::NoJob`] outside rlaunch.

@@ -108,7 +108,7 @@ impl Store {
     /// The value of a key, if there is one.
     ///
     /// # Errors
-    /// As [`Error`] tells; so do all of these.
+    /// The reasons that [`Error`] lists, as for all methods below.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.ask(Ask::Get(key), |reply| match reply {
             Reply::Value(value) => Some(owned(value)),

@@ -199,8 +199,8 @@ fn results_are_as_the_header_says() {
 
 fn run(command: &mut Command) -> Output {
     let out = command.output().unwrap();
-    let told = [&out.stdout, &out.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-    assert!(out.status.success(), "{command:?}: {}{}", told[0], told[1]);
+    let output = [&out.stdout, &out.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    assert!(out.status.success(), "{command:?}: {}{}", output[0], output[1]);
     out
 }
 

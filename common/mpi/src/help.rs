@@ -34,7 +34,7 @@ pub(super) struct HelpMessages {
 struct Met {
     /// How often it came again since the last report.
     repeats: u32,
-    /// This host is to show it and could not: the next rank's is shown.
+    /// Whether this host was to show the message and could not: the next rank's is shown.
     is_owed: bool,
     /// The message of another rank, until the first one is shown.
     spare: Option<(Rank, Vec<u8>)>,

@@ -24,7 +24,7 @@ pub struct Layout {
     pub name: String,
     /// The hosts, in their order.
     pub hosts: Vec<HostRanks>,
-    /// This one among them.
+    /// Index of this host among them.
     pub here: usize,
     /// Ranks of each program, which are numbered through them.
     pub apps: Vec<u32>,
@@ -80,7 +80,7 @@ impl Layout {
         self.hosts.get(self.here).map_or(&[], |host| host.name.as_slice())
     }
 
-    /// This world, for the machines of other worlds.
+    /// Encodes this world, for the machines of other worlds.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let Self { hosts, apps, origin, .. } = self.clone();
         encode(&MpiWorld { apps, hosts, origin })

@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 pub struct Alarm(Option<Pin<Box<Sleep>>>);
 
 impl Alarm {
-    /// Ready if nothing is left of the time; else we are woken when it is over.
+    /// Ready if no time is left; else the task is woken when the time has expired.
     pub fn poll(&mut self, cx: &mut Context<'_>, left: Span) -> Poll<()> {
         if left == Span::ZERO {
             // The runtime rounds up to a millisecond: a timer for now would fire late, and for ever.

@@ -206,9 +206,9 @@ impl Opener {
 }
 
 /// Compares in a time that does not depend on where the tags differ.
-fn blake_eq(ours: &[u8; LAST_WORDS_TAG], theirs: &[u8]) -> bool {
-    let differing = ours.iter().zip(theirs).fold(0, |all, (a, b)| all | (a ^ b));
-    theirs.len() == LAST_WORDS_TAG && std::hint::black_box(differing) == 0
+fn blake_eq(expected: &[u8; LAST_WORDS_TAG], received: &[u8]) -> bool {
+    let differing = expected.iter().zip(received).fold(0, |all, (a, b)| all | (a ^ b));
+    received.len() == LAST_WORDS_TAG && std::hint::black_box(differing) == 0
 }
 
 /// The outgoing direction.

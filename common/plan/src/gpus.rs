@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_get_what_is_theirs_in_order() {
+    fn ranks_get_their_gpus_in_order() {
         let all: Vec<OsBytes> = ["4", "5", "GPU-6", "7"].map(OsBytes::from).into();
         let of = |each, rank| of_rank(&all, each, LocalRank::new(rank)).to_string();
         assert_eq!([of(1, 0), of(1, 2), of(1, 3)], ["4", "GPU-6", "7"]);

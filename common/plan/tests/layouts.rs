@@ -121,17 +121,17 @@ fn rank_by(word: &str) -> RankBy {
 /// Places and binds the ranks of a layout: host, local rank and CPUs of each; an error in words.
 fn ours(all: &Value, layout: &Value) -> Result<Vec<(String, u32, Option<CpuSet>)>, String> {
     let (words, policy) = (Words::of(layout), &layout["policy"]);
-    let theirs = |name: &str| text(&policy[name]).split(':').next().unwrap().to_string();
+    let policy_word = |name: &str| text(&policy[name]).split(':').next().unwrap().to_string();
     let topology = topology(text(&layout["topology"]));
     let map = match (&words.map, &words.to) {
         (Some(map), _) => MapBy::parse(map).map_err(|error| error.to_string())?,
         (None, Some(_)) => MapBy::default(),
-        (None, None) => match theirs("map").as_str() {
+        (None, None) => match policy_word("map").as_str() {
             "" => MapBy::default(),
             map => MapBy::parse(map.trim_start_matches("BY")).unwrap(),
         },
     };
-    let to = match words.to.clone().unwrap_or_else(|| theirs("bind")).to_ascii_lowercase().as_str() {
+    let to = match words.to.clone().unwrap_or_else(|| policy_word("bind")).to_ascii_lowercase().as_str() {
         "none" => BindTo::None,
         "" => BindTo::Share,
         word => BindTo::Unit(level(word).unwrap()),
@@ -222,14 +222,14 @@ fn layouts_are_those_of_prterun() {
             continue;
         }
         let topology = topology(text(&layout["topology"]));
-        let theirs = |rank: &Value| {
+        let reference = |rank: &Value| {
             let local = u32::try_from(rank["local"].as_u64().unwrap()).unwrap();
             (text(&rank["node"]).to_string(), local, mask(text(&rank["binding"]), &topology))
         };
-        let theirs: Vec<_> = ranks.iter().map(theirs).collect();
+        let expected: Vec<_> = ranks.iter().map(reference).collect();
         compared += 1;
-        if ours.as_ref() != Ok(&theirs) {
-            wrong.push(format!("{name}\n  ours   {ours:?}\n  theirs {theirs:?}\n"));
+        if ours.as_ref() != Ok(&expected) {
+            wrong.push(format!("{name}\n  ours    {ours:?}\n  prterun {expected:?}\n"));
         }
     }
     println!("{compared} layouts compared");

@@ -18,11 +18,11 @@ const PREFIX: &str = "rlaunch/ended/";
 /// The way in which a rank has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum How {
-    /// It has exited.
+    /// The rank has exited.
     Exit,
-    /// A signal has killed it.
+    /// A signal has killed the rank.
     Signal,
-    /// It could not be started.
+    /// The rank could not be started.
     NotStarted,
     /// Its host was lost.
     HostLost,
@@ -53,7 +53,7 @@ pub struct Ended {
     pub code: i32,
     /// Number of the signal; 0: none.
     pub signal: u8,
-    /// It has left a core dump.
+    /// The rank has left a core dump.
     pub core: bool,
     /// rlaunch had ordered it to end: no failure.
     pub asked: bool,

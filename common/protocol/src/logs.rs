@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(ways(&logs("0", "0", ""), 0), [SHOWN, SHOWN]);
         assert_eq!(ways(&logs("3", "0", ""), 7), [FILE, FILE]);
         assert_eq!(ways(&logs("1", "2", ""), 7), [FILE, BOTH]);
-        assert_eq!(ways(&logs("3", "3", ""), 7), [BOTH, BOTH], "whoever asks for both is shown it");
+        assert_eq!(ways(&logs("3", "3", ""), 7), [BOTH, BOTH], "both are shown if both are asked for");
         let some = logs("0:1,12:2", "0:2", "");
         assert_eq!([0, 1, 12].map(|rank| ways(&some, rank)), [[FILE, BOTH], [SHOWN, SHOWN], [SHOWN, FILE]]);
         assert_eq!(ways(&logs("0:1,0:2", "0", ""), 0), [SHOWN, FILE], "the last counts");

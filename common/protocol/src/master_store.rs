@@ -234,7 +234,7 @@ pub fn is_python(argv: &OsStrings) -> bool {
     !matches!(program(argv), Program::Other)
 }
 
-/// Whether last words of a rank, or its error file, tell that it could not connect to torch's store.
+/// Whether last words of a rank, or its error file, show that it could not connect to torch's store.
 #[must_use]
 pub fn is_missed(words: &[u8]) -> bool {
     let has = |what: &[u8]| memchr::memmem::find(words, what).is_some();
@@ -290,7 +290,7 @@ pub fn port_of_arguments(argv: &OsStrings) -> Option<u16> {
     })
 }
 
-/// Whether a script meets at a port of its own, by the first line that tells.
+/// Whether a script meets at a port of its own, by the first line that shows it.
 #[must_use]
 pub fn sign(script: &[u8]) -> Option<Sign> {
     script.split(|b| *b == b'\n').find_map(sign_of).or_else(|| opens_store(script).then_some(Sign::Opens))

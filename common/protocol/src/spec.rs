@@ -113,7 +113,7 @@ impl AppBase {
     #[must_use]
     pub fn pinned(&self, name: &[u8]) -> Option<&[u8]> {
         let value = |entry: &&[u8]| entry.get(..name.len()) == Some(name) && entry.get(name.len()) == Some(&b'=');
-        // Of several entries the last is that of `-x`.
+        // The last of several entries is that of `-x`.
         let entry = self.pinned.contains(name).then(|| self.env.iter().filter(value).last())??;
         entry.get(name.len() + 1..)
     }

@@ -199,7 +199,7 @@ impl Restart {
 
     /// Ranks that are taken out now, by their current numbers. With `drain`, also ranks that are about to be taken away.
     pub(super) fn lost(&self, drain: bool) -> Vec<Rank> {
-        // Where all ranks are about to be taken away, some rank has to continue.
+        // If all ranks are about to be taken away, some rank has to continue.
         let drain =
             drain && self.membership.members.iter().any(|member| member.state == MemberState::Active && !member.warned);
         let both = self.membership.members.iter().zip(self.world.members());
@@ -269,7 +269,7 @@ impl Restart {
         let (round, discarded, reserve) = (self.round, parted.discarded, self.reserve());
         self.note(RoundNote::Began { round, faults, world_size, active_world_size, discarded, reserve, phases });
         parted.dead.into_iter().for_each(|initial| self.respawn(now, initial));
-        // Behind another round they were left out, or the others cannot do without them.
+        // After another round they were left out, or the others cannot do without them.
         if is_first_of_job {
             let warned: Vec<Rank> = self.list_ranks(|member| member.warned);
             self.warn(now, &warned);
@@ -286,7 +286,7 @@ impl Restart {
             .collect()
     }
 
-    /// Every host hears of the round, and which of its ranks do what in it.
+    /// Sends each host the round, and the parts of its ranks in it.
     fn push(&mut self, is_first_of_job: bool, fault: Option<Fault>, outcome: &Outcome) -> Parted {
         let rendezvous = self.rendezvous();
         let place = self.place(is_first_of_job, fault, &rendezvous);

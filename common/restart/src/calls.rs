@@ -21,7 +21,7 @@ impl Restart {
         self.unplanned_rounds == 0 && self.call == 0
     }
 
-    /// The first processes have registered for the call behind one that is done.
+    /// The first processes have registered for the call after one that is done.
     pub(super) fn next_call(&mut self, now: Mono) {
         self.call = self.call.saturating_add(1);
         self.phase = Phase::Gathering;
@@ -54,8 +54,8 @@ impl Restart {
         }
     }
 
-    /// All that are waited for have registered. The first round of all meets where all ranks have met at their start. Later calls first
-    /// ask hosts for a port, as any other round does. Nobody is in a function that he would have to leave.
+    /// Begins the round when all awaited ranks have registered. The first round of all meets where all ranks have met at their start. Later
+    /// calls first ask hosts for a port, as any other round does. No rank is in a function that it would have to leave.
     pub(super) fn gathered(&mut self, now: Mono) {
         if self.call == 0 { self.assign(now) } else { self.interrupt(now, true) }
     }

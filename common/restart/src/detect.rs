@@ -27,7 +27,7 @@ pub struct HangLimits {
     pub hard: Span,
     /// Time for which a rank may be ready without the next round, once no other rank may still be leaving. After it the rank is ended.
     pub barrier: Span,
-    /// Its function has returned for longer, and that of others has not: the round is over.
+    /// Its function has returned for longer, and that of others has not: the round ends.
     pub completion: Span,
     /// From SIGTERM to SIGKILL.
     pub grace: Span,
@@ -131,37 +131,37 @@ enum State {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Running {
-    /// When it made progress last. A rank without any message in a round, and without its library's own watch, may be silent.
-    heard: Option<Mono>,
-    /// … by its own word. Once it has said so in a round, silence of that kind counts.
+    /// Time of the last progress. A rank without any message in a round, and without its library's own watch, may be silent.
+    last_progress: Option<Mono>,
+    /// Time of the last progress that the program reported itself. After one in a round, silence of that kind counts.
     pinged: Option<Mono>,
     /// The limit that the rank has asked for in place of its soft limit, or `None` for no limit, and the time of the request.
     section: Option<(Mono, Option<Span>)>,
     /// The time at which it was reported as hanging.
-    told: Option<Mono>,
+    hang_reported: Option<Mono>,
     /// Since when hooks run in place of the function. They are to make progress although it may be silent.
     hooks: Option<Mono>,
 }
 
 impl Running {
-    const NEW: Self = Self { heard: None, pinged: None, section: None, told: None, hooks: None };
+    const NEW: Self = Self { last_progress: None, pinged: None, section: None, hang_reported: None, hooks: None };
 
     const fn alive(&mut self, now: Mono, pinged: bool) {
-        self.heard = Some(now);
+        self.last_progress = Some(now);
         if pinged {
             self.pinged = Some(now);
         }
     }
 
     fn section(&mut self, now: Mono, span: Option<Span>) {
-        self.heard = self.heard.map(|_| now);
+        self.last_progress = self.last_progress.map(|_| now);
         self.pinged = self.pinged.map(|_| now);
         self.hooks = self.hooks.map(|_| now);
         self.section = (span != Some(Span::ZERO)).then_some((now, span));
     }
 
     fn silent_since(&self) -> Option<Mono> {
-        earliest(self.pinged, self.heard.or(self.hooks))
+        earliest(self.pinged, self.last_progress.or(self.hooks))
     }
 
     fn hangs_at(&self, limits: &HangLimits) -> Option<Mono> {
@@ -173,8 +173,8 @@ impl Running {
 
     /// `None`: it does not hang, or has made progress since.
     fn overdue_at(&self, limits: &HangLimits) -> Option<Mono> {
-        let (hung, told) = (self.hangs_at(limits)?, self.told?);
-        Some((hung + limits.rest()).max(told + limits.rest()))
+        let (hung, reported) = (self.hangs_at(limits)?, self.hang_reported?);
+        Some((hung + limits.rest()).max(reported + limits.rest()))
     }
 }
 
@@ -256,7 +256,7 @@ impl Watch {
         match self.0 {
             State::Running(running) => {
                 let by = running.overdue_at(limits).map_or(else_by, |by| by.min(else_by));
-                let running = (within > Span::ZERO && running.told.is_none()).then_some(running);
+                let running = (within > Span::ZERO && running.hang_reported.is_none()).then_some(running);
                 self.0 = State::Leaving { by, else_by, running };
             }
             // A planned round that has become an urgent one, or one that had begun to leave by itself: no time is added.
@@ -340,8 +340,8 @@ impl Watch {
             return None;
         }
         match &mut self.0 {
-            State::Running(running) if running.told.is_none() => {
-                running.told = Some(now);
+            State::Running(running) if running.hang_reported.is_none() => {
+                running.hang_reported = Some(now);
                 Some(Due::Hang)
             }
             State::Leaving { by, running, .. } if now < *by => {
@@ -373,7 +373,7 @@ impl Watch {
     pub fn deadline(&self, limits: &HangLimits) -> Option<Mono> {
         match &self.0 {
             State::Off => None,
-            State::Running(running) if running.told.is_none() => running.hangs_at(limits),
+            State::Running(running) if running.hang_reported.is_none() => running.hangs_at(limits),
             State::Running(running) => running.overdue_at(limits),
             State::Returned { since } => Some(*since + limits.completion),
             State::Leaving { by, running, .. } => {
@@ -477,7 +477,7 @@ mod tests {
         watch.section(at(100), Some(Span::from_secs(7)));
         assert_eq!(end(watch)[0], (Due::Hang, 107), "unless it has asked for a limit");
         watch.section(at(105), Some(Span::ZERO));
-        assert_eq!(end(watch), [], "which is over");
+        assert_eq!(end(watch), [], "which it has ended");
         watch.section(at(110), Some(Span::from_secs(7)));
         watch.alive(at(112), true);
         assert_eq!(end(watch)[0], (Due::Hang, 119), "it has got on in it");

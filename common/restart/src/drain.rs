@@ -15,7 +15,7 @@ use rlaunch_protocol::rank_fault::{Fault, FaultKind};
 use rlaunch_protocol::wire::round::{Enrolled, RoundDown};
 
 /// Most ranks that are named if they are ended after a call.
-const TOLD: u32 = 3;
+const MAX_NAMED: u32 = 3;
 
 impl Restart {
     /// A rank, or its agent, says that something is wrong.
@@ -44,7 +44,7 @@ impl Restart {
         }
         let Some(member) = self.membership.members.get(fault.initial.index()) else { return };
         if fault.kind.is_loss() {
-            // It is no less true in the next round.
+            // The loss counts in the next round, too.
             if round <= self.round && round >= member.first_round {
                 let may_respawn = match fault.kind {
                     FaultKind::Ended(_) | FaultKind::Overdue(_) | FaultKind::HostLost => true,
@@ -68,8 +68,8 @@ impl Restart {
     fn report_overdue(&mut self, fault: &Fault) {
         self.overdue = self.overdue.saturating_add(1);
         match self.overdue {
-            1..=TOLD => self.remark(Remark::Ended { initial: fault.initial, reason: fault.text.clone() }),
-            n if n == TOLD + 1 => self.remark(Remark::MoreEnded),
+            1..=MAX_NAMED => self.remark(Remark::Ended { initial: fault.initial, reason: fault.text.clone() }),
+            n if n == MAX_NAMED + 1 => self.remark(Remark::MoreEnded),
             _ => {}
         }
     }
@@ -135,7 +135,7 @@ impl Restart {
                 }
                 hasty
             }
-            // It has registered, and was in no round of this call yet.
+            // The rank has registered, and was in no round of this call yet.
             MemberState::Joining if world_member.rank.is_some() && !calm => {
                 member.state = MemberState::Failed { may_respawn };
                 // The call is of those who were there before. The loss of a rank before it came back is known.
@@ -180,7 +180,7 @@ impl Restart {
         let victim = self.faults.victim().filter(|_| excused.is_none());
         let member = victim.and_then(|victim| self.membership.members.get_mut(victim.index()));
         if let Some(member) = member.filter(|member| member.fault_counted && member.state == MemberState::Active) {
-            // It was counted before that was known.
+            // The fault was counted before that was known.
             (member.fault_counted, member.faults) = (false, member.faults.saturating_sub(1));
         }
     }
@@ -232,9 +232,9 @@ impl Restart {
 
     fn interrupt_message(&self, urgent: bool) -> RoundDown {
         let first = self.faults.fault_for_ranks().cloned();
-        let nobody = Fault { initial: Rank::new(0), kind: FaultKind::Joined, text: OsBytes::default() };
+        let placeholder = Fault { initial: Rank::new(0), kind: FaultKind::Joined, text: OsBytes::default() };
         let within = (!urgent).then_some(self.setup.yield_within);
-        RoundDown::Interrupt { round: self.round, fault: first.unwrap_or(nobody), within }
+        RoundDown::Interrupt { round: self.round, fault: first.unwrap_or(placeholder), within }
     }
 
     /// Turns a planned interruption into an urgent one.
@@ -302,7 +302,7 @@ impl Restart {
         self.begin_when_drained(now);
     }
 
-    /// Whether a host's answer is one to what it was asked, or will be asked as soon as the window for more faults is over.
+    /// Whether a host's answer is awaited, or will be as soon as the window for more faults has passed.
     fn awaits(&self, node: NodeId, round: Round) -> bool {
         let open = match self.phase {
             Phase::Waiting(_) | Phase::Draining { .. } => round == self.round,
@@ -354,7 +354,7 @@ impl Restart {
         }
     }
 
-    /// We have stopped hearing of a host: the others leave their function, but do not begin it again before its ranks have surely ended.
+    /// A host sends no heartbeats: other ranks leave their function, but do not begin it again before its ranks have surely ended.
     pub(super) fn on_host_suspected(&mut self, now: Mono, node: NodeId, at: Mono) {
         let Some(host) = self.membership.hosts.get(&node).filter(|host| !host.lost && !host.suspected) else { return };
         if !self.is_open() || !self.membership.has_work(host) {

@@ -80,7 +80,7 @@ pub struct QuickRounds {
     pub is_same_rank: bool,
     /// Each round ended within this time of its begin.
     pub within: Span,
-    /// `--give-up-after`, which is over.
+    /// `--give-up-after`, which has passed.
     pub limit: Span,
 }
 

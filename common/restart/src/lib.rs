@@ -156,7 +156,7 @@ pub fn asked(policy: &Policy) -> Vec<Source> {
             Stage::ActivateAll | Stage::MaxActive(_) | Stage::Divisible(_) | Stage::Shift | Stage::Fill => {}
         }
     }
-    // More than a process may tell is refused when it registers.
+    // More keys than a process may send are refused when it registers.
     let most = u32::try_from(KEYS).unwrap_or(u32::MAX).saturating_add(1);
     (0..scripts.min(most)).map(Source::Script).chain(asked).collect()
 }

@@ -70,8 +70,8 @@ pub(super) struct Host {
     pub(super) lost: bool,
     /// Whether its heartbeats are missing and it is not yet known to be lost: its earlier messages are not enough.
     pub(super) suspected: bool,
-    /// The terms that it has told last, which need not have been taken.
-    pub(super) told: OsBytes,
+    /// The terms that the host has sent last, which need not have been taken.
+    pub(super) last_terms: OsBytes,
     /// Whether it has been sent the interrupt for its ranks.
     pub(super) interrupt_sent: bool,
     /// All of its ranks are ready.
@@ -159,12 +159,12 @@ impl Keys for PolicyKeys<'_> {
         if *source == Source::Host {
             return self.membership.hosts.get(&member.node).map(|host| Cow::Borrowed(host.site.name.as_str()));
         }
-        let told = || {
+        let from_process = || {
             let at = self.asked.iter().position(|asked| asked == source)?;
             member.keys.get(at).map(|value| String::from_utf8_lossy(value))
         };
         let known = self.known.iter().find(|(known, _)| known == source);
         let known = known.and_then(|(_, values)| values.get(who.initial.index())?.as_deref());
-        told().or_else(|| known.map(Cow::Borrowed))
+        from_process().or_else(|| known.map(Cow::Borrowed))
     }
 }

@@ -65,7 +65,7 @@ impl Restart {
     /// Refuses all ranks, those that have registered and those that register later.
     pub(super) fn refuse_all(&mut self, text: String) {
         let text = sentence(text);
-        // Where the first assignment fails they are in already.
+        // If the first assignment fails, ranks are active already.
         let registered =
             |rank: &Rank| matches!(self.membership.state_of(*rank), Some(MemberState::Joining | MemberState::Active));
         let here = self.membership.hosts.iter().filter(|(_, host)| !host.lost && host.ranks.iter().any(registered));
@@ -82,12 +82,12 @@ impl Restart {
 
     /// Before the first round.
     fn on_first_registration(&mut self, now: Mono, node: NodeId, ranks: Vec<Enrolled>, terms: &OsBytes) {
-        let told = self.last_terms(node, terms);
+        let current_terms = self.last_terms(node, terms);
         let agrees = match ranks.first() {
-            Some(first) => self.agree(first.initial, &told),
+            Some(first) => self.agree(first.initial, &current_terms),
             None => Ok(()),
         };
-        let own = self.own_keys(&told);
+        let own = self.own_keys(&current_terms);
         for Enrolled { initial, proc, keys } in ranks {
             self.membership.move_to_node(initial, node);
             let Some(member) = self.membership.members.get_mut(initial.index()) else { continue };
@@ -119,7 +119,7 @@ impl Restart {
             self.agreed = Some(Agreed { rank, text: text.clone(), terms });
             return Ok(());
         };
-        // Nothing at all is asked for by those of whom nothing was ever told.
+        // A host that has never sent terms asks for nothing.
         if text.is_empty() || agreed.text == *text {
             return Ok(());
         }
@@ -135,21 +135,21 @@ impl Restart {
         }
     }
 
-    /// The terms of these processes: a host does not repeat what it has told last, whether that was taken or refused.
+    /// The terms of these processes: a host does not repeat its last terms, whether they were taken or refused.
     fn last_terms(&mut self, node: NodeId, terms: &OsBytes) -> OsBytes {
         let Some(host) = self.membership.hosts.get_mut(&node) else { return terms.clone() };
         if !terms.is_empty() {
-            host.told = terms.clone();
+            host.last_terms = terms.clone();
         }
-        host.told.clone()
+        host.last_terms.clone()
     }
 
     /// Values that processes have sent for their keys together with their terms.
-    fn own_keys(&self, told: &OsBytes) -> Vec<OsBytes> {
+    fn own_keys(&self, text: &OsBytes) -> Vec<OsBytes> {
         if self.asked.is_empty() {
             Vec::new()
         } else {
-            Terms::parse(told).map_or_else(|_| Vec::new(), |terms| terms.own)
+            Terms::parse(text).map_or_else(|_| Vec::new(), |terms| terms.own)
         }
     }
 
@@ -193,15 +193,15 @@ impl Restart {
 
     /// Reports once which options of the command line override the program's terms.
     fn report_overridden_terms(&mut self, own: Option<&str>, policy: &Policy, terms: &Terms) {
-        let (ours, theirs) = (self.setup.limits, terms.limits);
+        let (command_line, program_terms) = (self.setup.limits, terms.limits);
         let mut options: Vec<Override> = Vec::new();
         let own = own.filter(|_| self.setup.policy.is_some());
         options.extend(own.and_then(|own| self.other_policy(own, policy)));
         for (name, option, program) in [
-            ("max-rounds", ours.max_rounds, theirs.max_rounds),
-            ("min-world", ours.min_world, theirs.min_world),
-            ("min-active", ours.min_active, theirs.min_active),
-            ("max-rank-faults", ours.max_rank_faults, theirs.max_rank_faults),
+            ("max-rounds", command_line.max_rounds, program_terms.max_rounds),
+            ("min-world", command_line.min_world, program_terms.min_world),
+            ("min-active", command_line.min_active, program_terms.min_active),
+            ("max-rank-faults", command_line.max_rank_faults, program_terms.max_rank_faults),
         ] {
             if let (Some(option), Some(program)) = (option, program)
                 && option != program
@@ -231,15 +231,15 @@ impl Restart {
     fn on_late_registration(&mut self, now: Mono, node: NodeId, ranks: Vec<Enrolled>, terms: &OsBytes) {
         let all: Vec<Rank> = ranks.iter().map(|one| one.initial).collect();
         let Some(first) = all.first().copied() else { return };
-        let told = self.last_terms(node, terms);
-        if let Err(text) = self.agree(first, &told) {
+        let current_terms = self.last_terms(node, terms);
+        if let Err(text) = self.agree(first, &current_terms) {
             let text = sentence(text);
             self.refuse(node, all.into_iter(), &text);
             self.note(RoundNote::Refused { text });
             return;
         }
         let round = self.round;
-        let own = self.own_keys(&told);
+        let own = self.own_keys(&current_terms);
         let mut came = None;
         for Enrolled { initial, proc, keys } in ranks {
             let why = match self.membership.members.get(initial.index()).map(|member| (member.state, member.proc)) {
@@ -295,7 +295,7 @@ impl Restart {
     /// one as well.
     pub(super) fn would_add_active_ranks(&self) -> bool {
         if self.membership.members.iter().any(|member| member.state == MemberState::Active && member.warned) {
-            // It takes the place of one that is about to be taken away.
+            // The new rank takes the place of one that is about to be taken away.
             return true;
         }
         let mut world = self.world.clone();

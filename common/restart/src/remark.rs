@@ -26,7 +26,7 @@ pub struct FaultLimit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename = "")]
 pub enum Unused {
-    /// This rank has exited, and no rank has registered.
+    /// A rank has exited, and no rank has registered.
     #[serde(rename = "rank")]
     Exited(Rank),
     /// No rank has registered within this time.

@@ -98,13 +98,13 @@ impl Restart {
     pub(super) fn on_failed_start(&mut self, now: Mono, initial: Rank, proc: ProcId, status: Status) {
         let last = self.membership.members.get(initial.index()).and_then(|member| member.proc);
         match self.comings.get(&initial) {
-            // Not the one before, whose end is heard of late.
+            // The process before is not meant: its end may be reported late.
             Some(Start::Asked) if last.is_none_or(|last| last < proc) => {}
             Some(Start::Starting(own, _) | Start::Overdue(own)) if *own == proc => {}
             Some(Start::Asked | Start::Starting(..) | Start::Overdue(_) | Start::Pausing(_)) | None => return,
         }
         self.comings.remove(&initial);
-        // A process that could not be started was reported before. Behind the work most have found that they are too late.
+        // A process that could not be started was reported before. After the work most have found that they are too late.
         if status != Status::Lost && !self.is_idle() {
             self.remark(Remark::ExitedEarly { initial, status });
         }
@@ -180,8 +180,8 @@ impl Restart {
         }
     }
 
-    /// After the work no process is requested until there is another call. Nor is one ended that has not registered: its node may have
-    /// answered it that the call is done.
+    /// After the work no process is requested until there is another call. A process that has not registered is not ended either: its node
+    /// may have answered that the call is done.
     const fn deadline(&self, coming: &Start) -> Option<Mono> {
         match coming {
             Start::Pausing(_) | Start::Starting(..) if self.is_idle() => None,

@@ -100,19 +100,19 @@ pub enum RestartEvent {
         /// The host that has room for it. `None`: no host has, and no process comes.
         node: Option<NodeId>,
     },
-    /// We have stopped hearing of a host: its ranks are lost. They may run still, but will have ended by `HostLost`.
+    /// A host sends no heartbeats: its ranks are lost. They may run still, but will have ended by `HostLost`.
     HostSuspected {
         /// Which.
         node: NodeId,
         /// When, on our clock.
         at: Mono,
     },
-    /// A host is lost, with all of its ranks: they are dead by now, or will never be heard of again.
+    /// A host is lost, with all of its ranks: they are dead by now, or will never be reached again.
     HostLost {
         /// Which.
         node: NodeId,
     },
-    /// These ranks are about to be taken away.
+    /// Ranks are about to be taken away.
     Warned {
         /// The ranks.
         ranks: RankSet,
@@ -124,7 +124,7 @@ pub enum RestartEvent {
 /// An action of the restart machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RestartAction {
-    /// Tell a node.
+    /// Send a message to a node.
     Send {
         /// Which.
         node: NodeId,

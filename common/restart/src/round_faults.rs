@@ -1,4 +1,4 @@
-//! Why a round ends: all that was heard of it until the next is assigned.
+//! Causes of the end of a round: all faults that are reported until the next round is assigned.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -10,14 +10,13 @@ use rlaunch_protocol::rank_fault::{Fault, FaultKind};
 /// Number of faults of a round that are kept with their texts: thousands of ranks send the same text.
 const TEXTS: usize = 32;
 
-/// A rank that has died is heard of a little later than what the others have to say about it: its agent looks at sockets, clients speak at
-/// once.
+/// Longest time by which a death is reported after complaints of other ranks about it: an agent looks at sockets, clients report at once.
 const COMPLAINT: Span = Span::from_millis(100);
 
 /// The faults of a round, and when what followed from them was done.
 #[derive(Debug, Default)]
 pub(super) struct RoundFaults {
-    /// In the order in which they were heard of.
+    /// In the order in which they were reported.
     pub(super) faults: Vec<Fault>,
     /// When the first of them was seen.
     first: Option<Mono>,
@@ -56,7 +55,7 @@ impl RoundFaults {
         self.real().or(self.first()).map(|(fault, _)| fault).or(self.void.as_ref())
     }
 
-    /// Whose complaint was heard before the death that it is about.
+    /// The rank whose complaint was received before the death that it is about.
     pub(super) fn victim(&self) -> Option<Rank> {
         let death = self.death.and_then(|at| self.faults.get(at))?;
         let (first, _) = self.real_first()?;
@@ -99,8 +98,8 @@ impl RoundFaults {
         self.faults.iter().find(|fault| fault.kind == FaultKind::Joined).map(|fault| fault.initial)
     }
 
-    /// These have not come after all. `lost`: they are gone, and do not wait. Where they only wait nothing changes if only planned things
-    /// have happened.
+    /// Newcomers have not come after all. `lost`: they are gone, and do not wait. If they only wait, nothing changes after only planned
+    /// faults.
     pub(super) fn come_not(&mut self, newcomers: &[Rank], lost: bool) {
         if self.unplanned.is_none() && !lost {
             return;
@@ -127,7 +126,7 @@ impl RoundFaults {
 fn is_death(kind: FaultKind, at: Mono, first: Mono) -> bool {
     match kind {
         FaultKind::Ended(_) => at <= first + COMPLAINT,
-        // It takes a lease to know.
+        // The loss of a host is known only after its lease.
         FaultKind::HostLost => true,
         // The cause of a rank that was ended because it did not leave is another rank.
         FaultKind::Overdue(_)

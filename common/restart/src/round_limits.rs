@@ -182,19 +182,19 @@ mod tests {
         pinged.begins(at(100));
         pinged.record_progress();
         assert_eq!(pinged.ends(&fault(0, FaultKind::Exception), at(101), SOFT, Span::ZERO), Ok(Span::ZERO));
-        assert_eq!(pinged.row, None, "the row is over");
+        assert_eq!(pinged.row, None, "the row has ended");
     }
 
     #[test]
     fn repeated_fault_is_reported_now_and_then() {
         let mut progress = Progress::default();
-        let mut told = |initial: u32, kind: FaultKind| progress.record_repetition(&fault(initial, kind)).is_some();
-        let times: Vec<u32> = (1..=1100).filter(|_| told(1, FaultKind::Hang)).collect();
+        let mut reports = |initial: u32, kind: FaultKind| progress.record_repetition(&fault(initial, kind)).is_some();
+        let times: Vec<u32> = (1..=1100).filter(|_| reports(1, FaultKind::Hang)).collect();
         assert_eq!(times, [10, 100, 1000]);
-        assert!((0..9).all(|_| !told(2, FaultKind::Hang)));
-        assert!(!told(1, FaultKind::Joined), "was planned");
-        assert!(told(2, FaultKind::Exception));
-        assert!((0..9).all(|_| !told(2, FaultKind::Hang) && !told(1, FaultKind::Hang)));
+        assert!((0..9).all(|_| !reports(2, FaultKind::Hang)));
+        assert!(!reports(1, FaultKind::Joined), "was planned");
+        assert!(reports(2, FaultKind::Exception));
+        assert!((0..9).all(|_| !reports(2, FaultKind::Hang) && !reports(1, FaultKind::Hang)));
     }
 
     #[test]
@@ -252,9 +252,9 @@ mod tests {
         }
     }
 
-    /// By default it takes a minute to call it a hang.
+    /// A rank hangs by default after a minute without progress.
     #[test]
-    fn a_deadlock_at_the_begin_of_each_round_is_no_progress_whoever_is_named() {
+    fn deadlock_at_begin_of_each_round_is_no_progress_for_any_named_rank() {
         let mut progress = Progress::default();
         let mut hangs = |initial: u32, seconds: u64| {
             progress.begins(at(0));
@@ -303,7 +303,7 @@ mod tests {
             text(check_world(&limits, 4, 1, &limits)),
             Err("1 rank is able to work, and --min-active 2 asks for more".into())
         );
-        let theirs = check_world(&limits, 3, 2, &Limits::default());
-        assert_eq!(text(theirs), Err("3 ranks are healthy, and the program's min_world 4 asks for more".into()));
+        let result = check_world(&limits, 3, 2, &Limits::default());
+        assert_eq!(text(result), Err("3 ranks are healthy, and the program's min_world 4 asks for more".into()));
     }
 }

@@ -14,7 +14,7 @@ use rlaunch_protocol::rounds::Limits;
 pub struct Setup {
     /// The node of each initial rank, by initial rank.
     pub ranks: Vec<NodeId>,
-    /// Every node that takes part: it hears of each round, whether it has ranks in it or not.
+    /// Every node that takes part: it is notified of each round, whether it has ranks in it or not.
     pub nodes: BTreeMap<NodeId, Site>,
     /// The node where the job's ranks meet before there is any round, which is that of rank 0, and the port there.
     pub rendezvous: (NodeId, u16),

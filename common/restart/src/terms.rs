@@ -1,7 +1,7 @@
 //! The terms of rounds that a program asks for when it registers.
 //!
-//! They travel as names and values, which a client of another version may have more of, or fewer; an agent tells them on as lines.
-//! All ranks of a job ask for the same: the function runs on all of them, and one decision is made for all.
+//! Terms travel as names and values, of which a client of another version may have more, or fewer. An agent passes them on as lines. All
+//! ranks of a job ask for the same: the function runs on all of them, and one decision is made for all.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -41,7 +41,7 @@ pub const NAMES: [&str; 12] = [
 pub struct Terms {
     /// The policy of rank numbers, in the syntax of [`rlaunch_plan::rank_assign::parse`], or as in a file of policies.
     pub policy: Option<String>,
-    /// How many values of keys a process tells when it is ready.
+    /// Number of values of keys that a process sends when it is ready.
     pub keys: u32,
     /// A rank that does not make progress for so long is interrupted.
     pub soft_timeout: Span,
@@ -57,8 +57,8 @@ pub struct Terms {
     pub progress_interval: Span,
     /// When rounds end.
     pub limits: Limits,
-    /// The values of its keys for the first round (`key.0`, `key.1` …): no term, but told with them, as it is not ready for a round
-    /// before.
+    /// The values of its keys for the first round (`key.0`, `key.1` …). They are sent with the terms, as the process is not ready for a
+    /// round before.
     pub own: Vec<OsBytes>,
 }
 

@@ -60,17 +60,17 @@ fn keys_come_from_processes_hosts_and_the_command_line() {
     hosts::register(&mut machine, 2, 2, &[]);
     assert_eq!(machine.round(), None, "nobody would be left");
 
-    let script = |keys: &[&str], word: &str, tells: u32| {
+    let script = |keys: &[&str], word: &str, key_count: u32| {
         let setup = Setup { policy: None, ..setup(1, 2, "all,shift") };
         let mut machine = Restart::new(setup);
-        let terms = OsBytes::from(format!("policy=all,shift,group({word})==2\nkeys={tells}\n"));
+        let terms = OsBytes::from(format!("policy=all,shift,group({word})==2\nkeys={key_count}\n"));
         let ranks = keys.iter().zip(0..).map(|(key, n)| hosts::enrolled(n, n, &[*key])).collect();
         machine.handle(Mono::default(), RestartEvent::Joined { call: 0, node: NodeId::new(0), ranks, terms });
         machine.round()
     };
-    for (word, tells) in [("script/0", 1), ("env:ZONE", 1), ("env:ZONE", 0)] {
-        assert_eq!(script(&["x", "x"], word, tells), Some(Round::new(0)));
-        assert_eq!(script(&["x", "y"], word, tells), None);
+    for (word, key_count) in [("script/0", 1), ("env:ZONE", 1), ("env:ZONE", 0)] {
+        assert_eq!(script(&["x", "x"], word, key_count), Some(Round::new(0)));
+        assert_eq!(script(&["x", "y"], word, key_count), None);
     }
 }
 
@@ -93,7 +93,7 @@ fn keys_for_the_first_round_come_with_the_terms() {
 }
 
 #[test]
-fn a_policy_that_asks_for_more_than_processes_tell_is_refused() {
+fn policy_is_refused_when_it_asks_for_more_keys_than_processes_send() {
     let mut machine = Restart::new(Setup { policy: None, ..setup(1, 1, "all,shift") });
     let terms = OsBytes::from("policy=all,shift,group(script/1)==2\nkeys=1\n");
     let ranks = alloc::vec![hosts::enrolled(0, 0, &[])];
@@ -116,9 +116,9 @@ fn progress_shows_its_stage() {
     assert_eq!(machine.poll_timeout(), None);
 }
 
-/// Said where the program has asked for another policy, in words that fit a line.
+/// The report has words that fit a line.
 #[test]
-fn a_policy_that_wins_is_told_where_the_program_has_asked_for_another() {
+fn overriding_policy_is_reported_when_the_program_has_asked_for_another() {
     let read_policy = |text: &str| match text.strip_prefix("[assign.tree]") {
         Some(layers) => {
             let layers = layers.matches("layer").map(|_| Default::default()).collect();

@@ -69,7 +69,7 @@ pub fn held(beginning: &str) -> io::Result<Vec<String>> {
             // A stranger's name can hold the text of another line of the table.
             Ok(found) => found.is_some_and(|(text, uid)| text == name.as_bytes() && (uid == own || uid == 0)),
             Err(error) if crate::is_shortage(&error) => return Err(error),
-            // A kernel without unix_diag does not tell. As any name of a job may be ours, each counts.
+            // A kernel without unix_diag does not report the owner. As any name of a job may be ours, each counts.
             Err(_) => true,
         };
         if counts {

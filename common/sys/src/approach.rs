@@ -66,12 +66,12 @@ mod tests {
     fn a_connection_is_begun_and_its_end_leaves_nothing_behind() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = begin(listener.local_addr().unwrap()).unwrap();
-        let (mut theirs, _) = listener.accept().unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
         crate::fd::wait_writable(ours.as_raw_fd());
         assert!(ours.take_error().unwrap().is_none());
         abort_at_end(&ours).unwrap();
         drop(ours);
-        assert_eq!(theirs.read(&mut [0; 1]).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert_eq!(peer.read(&mut [0; 1]).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
         // A port without a listener, and that no other process can have meanwhile.
         let held = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
         bind(held.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();

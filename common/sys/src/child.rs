@@ -96,9 +96,9 @@ pub fn start(
     origin: &Origin,
 ) -> io::Result<Started> {
     only_main()?;
-    let (stream, theirs) = crate::fd::socket_pair()?;
-    let (stderr, their_stderr) = crate::fd::pipe()?;
-    let streams = [theirs.as_raw_fd(), theirs.as_raw_fd(), their_stderr.as_raw_fd()];
+    let (stream, child_stream) = crate::fd::socket_pair()?;
+    let (stderr, child_stderr) = crate::fd::pipe()?;
+    let streams = [child_stream.as_raw_fd(), child_stream.as_raw_fd(), child_stderr.as_raw_fd()];
     let given = Given { streams, directory: None, environment, adopts: false, ends_by: libc::SIGTERM };
     Ok(Started { child: begin(words, &given, stand, Some(ssh_reaper), origin)?, stream, stderr })
 }

@@ -44,7 +44,7 @@ pub fn for_each(mut each: impl FnMut(i32)) {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     Whole,
-    /// This kernel does not tell it there (CONFIG_PROC_CHILDREN), or the process is gone.
+    /// The kernel does not list children there (CONFIG_PROC_CHILDREN), or the process is gone.
     Unknown,
     /// Something could not be opened: no descriptor or memory can be had, or /proc is not there.
     Blind,
@@ -68,7 +68,7 @@ fn for_each_by_number(each: &mut dyn FnMut(i32)) {
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
     for pid in 1..NUMBERS {
-        // SAFETY: `info` is valid for writing. Nobody is reaped.
+        // SAFETY: `info` is valid for writing. No process is reaped.
         if unsafe { libc::waitid(libc::P_PID, pid.cast_unsigned(), &raw mut info, flags) } == 0 {
             each(pid);
         }
@@ -106,7 +106,7 @@ pub fn kill_all() {
     });
 }
 
-/// What a look below another process has found.
+/// The result of a look below another process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Below {
     /// No child of it lives.
@@ -360,15 +360,15 @@ mod tests {
         assert_eq!((comm_and_state(b""), field(stat, THREADS)), (None, None));
     }
 
-    /// A child that says a byte when `child` has done what it does, and then lives until it is killed.
+    /// A child that writes a byte when `child` has returned, and then lives until it is killed.
     fn child(child: impl FnOnce()) -> i32 {
-        let (ready, tell) = crate::fd::pipe().unwrap();
+        let (ready, notifier) = crate::fd::pipe().unwrap();
         // SAFETY: the child only makes system calls and starts a thread; it never returns.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
             child();
-            crate::fd::write(tell.as_raw_fd(), b"!").unwrap_or_default();
+            crate::fd::write(notifier.as_raw_fd(), b"!").unwrap_or_default();
             loop {
                 // SAFETY: ends this thread alone, which no destructor belongs to; then waits for signals.
                 unsafe { libc::syscall(libc::SYS_exit, 0) };
@@ -483,7 +483,7 @@ mod tests {
 
     #[test]
     fn stopped_child_process_is_counted() {
-        let (ready, tell) = crate::fd::pipe().unwrap();
+        let (ready, notifier) = crate::fd::pipe().unwrap();
         let pid = child(|| {
             // SAFETY: the grandchild makes only system calls and never returns.
             let pid = unsafe { libc::fork() };
@@ -492,7 +492,7 @@ mod tests {
                 unsafe { libc::setsid() };
                 sleeper(std::ptr::null_mut());
             }
-            crate::fd::write(tell.as_raw_fd(), &pid.to_ne_bytes()).unwrap_or_default();
+            crate::fd::write(notifier.as_raw_fd(), &pid.to_ne_bytes()).unwrap_or_default();
             sleeper_beside();
         });
         let mut number = [0; 4];

@@ -41,10 +41,10 @@ fn run(command: &[u8], environment: Option<&Strings>, ssh_reaper: &SshReaper, or
         words.push(word);
     }
     let null = crate::fd::dev_null()?;
-    let (output, theirs) = crate::fd::pipe()?;
+    let (output, child_output) = crate::fd::pipe()?;
     crate::fd::set_nonblocking(&output)?;
-    let stderr = if environment.is_some() { &theirs } else { &null };
-    let streams = [null.as_raw_fd(), theirs.as_raw_fd(), stderr.as_raw_fd()];
+    let stderr = if environment.is_some() { &child_output } else { &null };
+    let streams = [null.as_raw_fd(), child_output.as_raw_fd(), stderr.as_raw_fd()];
     let given = Given { streams, directory: None, environment, adopts: true, ends_by: libc::SIGTERM };
     Ok(Command { child: child::begin(&words, &given, Stand::Apart, Some(ssh_reaper), origin)?, output })
 }

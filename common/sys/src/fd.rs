@@ -312,7 +312,7 @@ pub fn writable_now(raw: RawFd) -> bool {
     unsafe { libc::poll(&raw mut fds, 1, 0) > 0 }
 }
 
-/// The inode of a descriptor; 0 where the kernel does not tell it.
+/// The inode of a descriptor; 0 where the kernel does not report it.
 #[must_use]
 pub fn inode(fd: &impl AsFd) -> u64 {
     nix::sys::stat::fstat(fd).map_or(0, |stat| stat.st_ino)

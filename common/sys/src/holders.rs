@@ -1,9 +1,9 @@
 //! Which process of a job holds a socket.
 //!
-//! The kernel tells of a connection the inode of its socket (`sock_diag`), and /proc/PID/fd whose descriptors lead there. To look through
-//! all processes takes milliseconds, so one look answers for all that is asked, and where the last socket of a process was found the next
-//! one is looked for first: descriptors are numbered upwards. The caller decides how often it looks: a look finds no process that forks
-//! and ends meanwhile, passing its sockets on.
+//! The kernel reports the inode of a connection's socket (`sock_diag`), and /proc/PID/fd shows whose descriptors lead there. A look through
+//! all processes takes milliseconds, so one look answers all questions. The next socket of a process is looked for first where the last
+//! one was found: descriptors are numbered upwards. The caller decides how often it looks: a look finds no process that forks and ends
+//! meanwhile, passing its sockets on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_is_found_below_whoever_stands_above_it() {
+    fn holder_is_found_below_its_ancestor() {
         let _alone = ONE_AT_A_TIME.lock();
         let own = i32::try_from(std::process::id()).unwrap();
         let above = nix::unistd::getppid().as_raw();
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn users_are_told_by_their_processes() {
+    fn users_are_found_by_their_processes() {
         let above = nix::unistd::getppid().as_raw();
         assert!(is_any_below(above, nix::unistd::geteuid().as_raw()));
         assert!(!is_any_below(above, u32::MAX - 7), "nobody has that number");

@@ -110,7 +110,7 @@ extern "C" fn main(plan: *mut libc::c_void) -> i32 {
     call(libc::SYS_close, [number(hangup), 0, 0, 0, 0]);
     let mut fds = libc::pollfd { fd: held, events: 0, revents: 0 };
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // The agent may have died before the first line; getppid is 0 in here, but its end of the pipe tells (POLLERR).
+    // The agent may have died before the first line. getppid is 0 in here, but the agent's end of the pipe shows it (POLLERR).
     if call(libc::SYS_ppoll, [(&raw mut fds).expose_provenance(), 1, (&raw const now).expose_provenance(), 0, 0]) > 0 {
         call(libc::SYS_exit_group, [1, 0, 0, 0, 0]);
     }

@@ -1,7 +1,7 @@
 //! Connections of a job's processes that have a network namespace of their own, on this host.
 //!
-//! `sock_diag` answers for the namespace in which it was opened. Of another one /proc/PID/net/tcp of a process there tells
-//! (proc_pid_net(5)): no thread of ours has to enter it, which would need privileges that a job of an ordinary user has not.
+//! `sock_diag` answers for the namespace in which it was opened. Another namespace is read from /proc/PID/net/tcp of a process there
+//! (proc_pid_net(5)): no thread of ours has to enter it. That would need privileges that a job of an ordinary user has not.
 
 use crate::holders;
 use std::collections::BTreeSet;

@@ -35,10 +35,10 @@ impl Origin {
     /// The caller's soft limit of this name, if there is one of this name; `Some(None)`: no limit.
     #[must_use]
     pub fn soft_limit(&self, name: &str) -> Option<Option<u64>> {
-        let ours = crate::facts::limits::soft(name)?;
-        // The only one that is ever raised for ourselves.
-        let theirs = (self.nofile.rlim_cur != libc::RLIM_INFINITY).then_some(self.nofile.rlim_cur);
-        Some(if name == "nofile" { theirs } else { ours })
+        let own = crate::facts::limits::soft(name)?;
+        // The only limit that rlaunch ever raises for itself.
+        let caller = (self.nofile.rlim_cur != libc::RLIM_INFINITY).then_some(self.nofile.rlim_cur);
+        Some(if name == "nofile" { caller } else { own })
     }
 
     /// The soft limit on descriptors: the caller's, which ranks get back, and ours now.

@@ -26,32 +26,31 @@ pub fn ticks() -> u64 {
 
 fn compare(pid: i32) -> io::Result<Option<String>> {
     let own = std::process::id();
-    let [ours, theirs] =
-        [own.to_string(), pid.to_string()].map(|pid| fs::read_to_string(format!("/proc/{pid}/status")));
-    let found = compare_status(&ours?, &theirs?, nix::unistd::geteuid().is_root());
+    let [job, other] = [own.to_string(), pid.to_string()].map(|pid| fs::read_to_string(format!("/proc/{pid}/status")));
+    let found = compare_status(&job?, &other?, nix::unistd::geteuid().is_root());
     if found.is_some() {
         return Ok(found);
     }
     for kind in ["user", "net"] {
-        let [ours, theirs] = [own.cast_signed(), pid].map(|pid| fs::read_link(format!("/proc/{pid}/ns/{kind}")));
-        if ours? != theirs? {
+        let [job, other] = [own.cast_signed(), pid].map(|pid| fs::read_link(format!("/proc/{pid}/ns/{kind}")));
+        if job? != other? {
             return Ok(Some(format!("it is in another {kind} namespace than the job")));
         }
     }
     // Without a security module there is nothing to read.
-    let [ours, theirs] = [own.cast_signed(), pid].map(|pid| fs::read(format!("/proc/{pid}/attr/current")).ok());
-    Ok((ours != theirs).then(|| "a security module confines it in another way than the job".to_owned()))
+    let [job, other] = [own.cast_signed(), pid].map(|pid| fs::read(format!("/proc/{pid}/attr/current")).ok());
+    Ok((job != other).then(|| "a security module confines it in another way than the job".to_owned()))
 }
 
 /// The first difference between two texts of /proc/PID/status.
-fn compare_status(ours: &str, theirs: &str, is_root: bool) -> Option<String> {
-    if let Some(name) = SAME.iter().copied().find(|name| value(ours, name) != value(theirs, name)) {
-        let [ours, theirs] = [ours, theirs].map(|status| short(value(status, name)));
-        return Some(format!("its {name} is {theirs}, and that of the job is {ours}"));
+fn compare_status(job: &str, other: &str, is_root: bool) -> Option<String> {
+    if let Some(name) = SAME.iter().copied().find(|name| value(job, name) != value(other, name)) {
+        let [job, other] = [job, other].map(|status| short(value(status, name)));
+        return Some(format!("its {name} is {other}, and that of the job is {job}"));
     }
     // A program of root's has all that is permitted, and one of another user's only what is ambient.
     let kept = if is_root { "CapPrm" } else { "CapAmb" };
-    let is_less = capabilities(ours, kept) & !capabilities(theirs, "CapPrm") != 0;
+    let is_less = capabilities(job, kept) & !capabilities(other, "CapPrm") != 0;
     is_less.then(|| "it has fewer capabilities than the job".to_owned())
 }
 

@@ -39,7 +39,7 @@ pub struct Owner {
     pub uid: u32,
     /// The socket's inode: /proc/PID/fd of its holder shows it.
     pub inode: u32,
-    /// The cgroup that the socket was made in, where the kernel tells.
+    /// The cgroup that the socket was made in, where the kernel reports it.
     pub cgroup: Option<u64>,
 }
 

@@ -1,7 +1,7 @@
 //! The most frequent steps of a server: to read the bytes of a connection, and to write those that it takes.
 //!
-//! In a process that has threads, as the agent has, glibc makes `recv` and `send` points at which a thread may be cancelled. Nobody
-//! cancels threads here, and that takes a tenth of what a request costs beside the kernel: so the kernel is called without it.
+//! In a process that has threads, as the agent has, glibc makes `recv` and `send` points at which a thread may be cancelled. No code
+//! cancels threads here, and such a point takes a tenth of a request's cost beside the kernel: the kernel is called without it.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -46,23 +46,23 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn nothing_waits_and_an_end_is_told() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
+    fn end_is_reported_and_nothing_waits() {
+        let (near, far) = UnixStream::pair().unwrap();
         let kind = |result: io::Result<usize>| result.unwrap_err().kind();
         let mut room = [0; 8];
-        assert_eq!(kind(recv(&ours, &mut room)), io::ErrorKind::WouldBlock);
-        assert_eq!(send(&theirs, b"word").unwrap(), 4);
-        assert_eq!((recv(&ours, &mut room).unwrap(), &room[..4]), (4, &b"word"[..]));
+        assert_eq!(kind(recv(&near, &mut room)), io::ErrorKind::WouldBlock);
+        assert_eq!(send(&far, b"word").unwrap(), 4);
+        assert_eq!((recv(&near, &mut room).unwrap(), &room[..4]), (4, &b"word"[..]));
         let full = loop {
-            if let Err(error) = send(&ours, &[0; 4096]) {
+            if let Err(error) = send(&near, &[0; 4096]) {
                 break error;
             }
         };
         assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
-        drop(theirs);
-        assert_eq!(kind(send(&ours, b"x")), io::ErrorKind::BrokenPipe);
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        drop(theirs);
-        assert_eq!(recv(&ours, &mut room).unwrap(), 0);
+        drop(far);
+        assert_eq!(kind(send(&near, b"x")), io::ErrorKind::BrokenPipe);
+        let (near, far) = UnixStream::pair().unwrap();
+        drop(far);
+        assert_eq!(recv(&near, &mut room).unwrap(), 0);
     }
 }

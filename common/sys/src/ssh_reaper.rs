@@ -60,10 +60,10 @@ impl SshReaper {
     /// No process, descriptor or memory can be had.
     pub fn start() -> io::Result<Self> {
         let groups = crate::memory::shared(ROOM)?;
-        let (theirs, lifeline) = crate::fd::pipe()?;
+        let (reaper_end, lifeline) = crate::fd::pipe()?;
         match fork()? {
             Fork::Parent(pid) => Ok(Self { groups, next: AtomicUsize::new(0), pid: Some(pid), _lifeline: lifeline }),
-            Fork::Child => watch(theirs.as_raw_fd(), groups),
+            Fork::Child => watch(reaper_end.as_raw_fd(), groups),
         }
     }
 
@@ -102,7 +102,7 @@ fn watch(lifeline: RawFd, groups: &[AtomicI32]) -> ! {
     close_others([lifeline, lifeline]);
     // SAFETY: 0-2 are not read or written here; a reader that waits for their end must not wait for ours.
     unsafe { libc::close_range(0, 2, 0) };
-    // Nobody writes to it: it ends.
+    // No process writes to the lifeline: the read returns at its end.
     while crate::fd::read(lifeline, &mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
     signal_all(groups, libc::SIGTERM);
     for _ in 0..PATIENCE_MS / LOOK_MS {

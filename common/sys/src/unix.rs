@@ -19,7 +19,7 @@ const LONGEST: usize = 107;
 /// The places for it, if not in the directory that was asked for.
 const OTHERS: [&str; 2] = ["/tmp", "/dev/shm"];
 
-/// A new socket in `dir`. If that cannot be, or the path would be too long, it is in /tmp or /dev/shm. `note` hears of the path before
+/// A new socket in `dir`. If that cannot be, or the path would be too long, it is in /tmp or /dev/shm. `note` gets the path before
 /// the socket is there.
 ///
 /// # Errors
@@ -69,7 +69,7 @@ pub fn connect(path: &Path, limit: Duration) -> io::Result<UnixStream> {
 /// The user who has connected.
 ///
 /// # Errors
-/// The kernel does not tell.
+/// The kernel does not report the user.
 pub fn user_of(socket: &UnixStream) -> io::Result<u32> {
     Ok(getsockopt(socket, PeerCredentials)?.uid())
 }

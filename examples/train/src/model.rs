@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_lower_the_loss_of_what_they_saw() {
+    fn steps_lower_the_loss_of_their_images() {
         let digit = &data::load().unwrap().training[0];
         let mut model = Model::new(8, &mut Rng::new(3, 0));
         let mut descent = Descent::new(&model, 0.1);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_comes() {
+    fn neighbour_never_connects() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         assert!(accept(&listener, after(Duration::from_millis(20))).unwrap().is_none());
     }

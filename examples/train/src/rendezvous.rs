@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-/// The first word of every hello: tells our ranks from strangers.
+/// The first word of every hello, which distinguishes our ranks from strangers.
 const PROTOCOL: &str = "rlaunch-example-train/1";
 /// No hello is longer.
 const MAX_HELLO: usize = 512;
@@ -80,7 +80,7 @@ fn host(world: &World, master: &Master, options: &str, patience: Patience<'_>) -
             continue;
         };
         if let Err(error) = admit(&hello, world, options, &peers) {
-            // The peer hears why as well; if it does not listen any more, our own message must do.
+            // The peer receives the reason as well. If it has closed the connection, our own message is enough.
             stream.write_all(format!("refused {error:#}\n").as_bytes()).unwrap_or_default();
             return Err(error.context(format!("the rank at {from} cannot take part")));
         }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_survives_the_wire_and_strangers_are_told_apart() {
+    fn hello_survives_the_wire_and_strangers_are_recognised() {
         let hello = Hello { rank: 3, size: 4, address: "[::1]:7".parse().unwrap(), options: "a=1".to_owned() };
         assert_eq!(Hello::parse(hello.line().trim_end()), Some(hello));
         for line in ["", "GET / HTTP/1.1", "rlaunch-example-train/1 3 4 nowhere a=1"] {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_with_other_options_hear_why_they_are_refused() {
+    fn ranks_with_other_options_receive_the_reason_of_the_refusal() {
         let port = free_port();
         let (host, peer) = (rank(0, 2, port, "a=1", 20_000), rank(1, 2, port, "a=2", 20_000));
         let (host, peer) = (host.join().unwrap().unwrap_err(), peer.join().unwrap().unwrap_err());

@@ -21,7 +21,7 @@ const PIECE: usize = 512;
 /// The bytes of one number.
 const WIDTH: usize = size_of::<f64>();
 
-/// This rank's place in the ring.
+/// Ring: the place of this rank, and its links.
 pub(crate) struct Ring {
     rank: usize,
     size: usize,
@@ -82,13 +82,13 @@ impl Ring {
         let (rank, size) = (self.rank, self.size);
         let Some(links) = &mut self.links else { return Ok(()) };
         let len = values.len();
-        // The chunk `back` places behind this rank.
+        // The chunk `back` places before this rank.
         let chunk = |back: usize| shard(len, (rank + 2 * size - back) % size, size);
         for step in 0..size - 1 {
-            links.exchange(values, chunk(step), chunk(step + 1), |mine, theirs| *mine += theirs)?;
+            links.exchange(values, chunk(step), chunk(step + 1), |own, received| *own += received)?;
         }
         for step in 0..size - 1 {
-            links.exchange(values, chunk(step + size - 1), chunk(step), |mine, theirs| *mine = theirs)?;
+            links.exchange(values, chunk(step + size - 1), chunk(step), |own, received| *own = received)?;
         }
         Ok(())
     }
@@ -153,7 +153,7 @@ fn await_left(left: usize, circle: &Circle, patience: Patience<'_>) -> Result<Ne
     let deadline = Deadline::of(patience);
     let own = circle.listener.local_addr().context("asking for the own address")?;
     while let Some((mut stream, _)) = net::accept(&circle.listener, deadline)? {
-        // Anybody may connect to a port; only the neighbour knows what to say, and a silent stranger costs two seconds.
+        // Any program may connect to a port. Only the neighbour sends the right hello; a silent stranger costs two seconds.
         let said = net::read_line(&mut stream, 64, deadline.within(Duration::from_secs(2)));
         if said.is_ok_and(|line| line == hello(left)) {
             return Ok(Neighbour { rank: left, address: circle.addresses[left], stream });

@@ -5,7 +5,7 @@ use std::env::VarError;
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// This process among all ranks.
+/// World: the rank of this process, and the number of ranks.
 #[derive(Debug, PartialEq)]
 pub(crate) struct World {
     pub(crate) rank: usize,

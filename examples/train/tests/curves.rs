@@ -90,7 +90,7 @@ fn a_seed_gives_another_curve() {
 }
 
 #[test]
-fn mistakes_are_told_on_standard_error() {
+fn mistakes_are_reported_on_standard_error() {
     let output = &run(0, "--batch none")[0];
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "train: --batch \"none\": give a number from 1 to 1000000\n");

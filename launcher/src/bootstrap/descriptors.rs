@@ -28,7 +28,7 @@ impl Hint for TooFewDescriptors {
 
 /// For so many hosts that are reached by ssh. The soft limit is raised for them.
 pub(crate) fn check(hosts: usize, origin: &Origin) -> Result<(), TooFewDescriptors> {
-    // Where /proc is missing, what was inherited is within the others.
+    // If /proc is missing, `OTHERS` covers the inherited descriptors.
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     fits(hosts as u64, open as u64, origin.nofile.rlim_max)
 }

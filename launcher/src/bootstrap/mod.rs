@@ -337,10 +337,10 @@ impl Bootstrap {
         if missed == Span::ZERO || earliest(self.due.next(), self.shared.deadline()).is_none() {
             return;
         }
-        self.shared.stood_still(missed);
+        self.shared.exclude_suspension(missed);
         tracing::debug!(?missed, "stood still while hosts were being reached");
         for (node, host) in &mut self.hosts {
-            host.dial.stood_still(missed);
+            host.dial.exclude_suspension(missed);
             self.due.set(*node, host.dial.poll_timeout());
         }
     }

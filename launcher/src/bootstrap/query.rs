@@ -1,5 +1,4 @@
-//! A command that is asked for something, as ssh for its way to a host and scontrol for the settings of a cluster. It has ended a few
-//! milliseconds later.
+//! Query by a command: ssh for its way to a host, scontrol for the settings of a cluster. The command ends after a few milliseconds.
 
 use rlaunch_base::id::NodeId;
 use rlaunch_base::os_bytes::OsBytes;
@@ -65,7 +64,7 @@ impl Query {
         }
     }
 
-    /// Its stdout, once it has ended. It may be empty.
+    /// Stdout of the command, once the command has ended; may be empty.
     pub(super) fn answer(mut self, set: &ReadySet) -> Vec<u8> {
         set.remove(&self.command.child.pidfd);
         let _how = self.command.child.ended();

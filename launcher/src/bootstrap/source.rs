@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn path_that_others_can_write_is_not_guarded() {
+    fn path_that_other_users_can_write_is_not_guarded() {
         let own = Source::new().unwrap();
         let with = |path: &str| Source { path: Some(path.into()), ..Source::new().unwrap() };
         assert!(with("/proc/self/status").guarded_path().is_some());

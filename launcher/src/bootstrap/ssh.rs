@@ -184,7 +184,7 @@ impl Ssh {
                 },
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return self.wait_writable(set),
-                // It has ended, and its end will be reported.
+                // The process has ended, and its end will be reported.
                 Err(_) => self.outgoing = Outgoing::Nothing,
             }
         }

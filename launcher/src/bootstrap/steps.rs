@@ -238,8 +238,8 @@ impl Steps {
     }
 
     /// Time in which we stood still is taken from no host.
-    pub(super) fn stood_still(&mut self, missed: Span) {
-        self.list.iter_mut().for_each(|step| step.dial.stood_still(missed));
+    pub(super) fn exclude_suspension(&mut self, missed: Span) {
+        self.list.iter_mut().for_each(|step| step.dial.exclude_suspension(missed));
     }
 
     pub(super) fn pass_time(&mut self, now: Mono, common: &Common<'_>) {

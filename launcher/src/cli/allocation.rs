@@ -59,7 +59,7 @@ pub(crate) enum AllocationUseError {
     /// `srun -n 4 rlaunch`
     #[error("srun has started {tasks} copies of rlaunch, and one copy starts all ranks")]
     ManyTasks { tasks: u32, is_first: bool },
-    /// `srun -n 4 --pty rlaunch`: srun starts four, and all but the first have no terminal (srun(1)). They end well.
+    /// `srun -n 4 --pty rlaunch`: srun starts four, and all but the first have no terminal (srun(1)). These exit with 0.
     #[error("srun has given its terminal to task 0, and that one starts all ranks")]
     WithoutTerminal,
 }
@@ -128,7 +128,7 @@ impl Launcher {
             match (env("SLURM_PTY_PORT").is_some(), is_first) {
                 (true, true) => {}
                 (true, false) => return Err(AllocationUseError::WithoutTerminal.into()),
-                // Each of them is here. One says it for all.
+                // Each task gets here. The first reports the error for all.
                 (false, _) => return Err(AllocationUseError::ManyTasks { tasks, is_first }.into()),
             }
         }
@@ -266,13 +266,13 @@ impl Run {
         self.reach.launcher.hosts(self.in_allocation.as_ref(), named, site)
     }
 
-    /// One rank on each host, where neither the user nor the scheduler has named a number.
+    /// Whether each host gets one rank, because neither the user nor the scheduler has named a number.
     pub(super) fn is_one_per_host(&self, program: &Program) -> bool {
         let unasked = self.in_allocation.as_ref().is_some_and(|found| !found.allocation.tasks_were_asked_for);
         unasked && program.n.is_none() && program.place.ppn.is_none()
     }
 
-    /// The note about that.
+    /// The note about one rank on each host.
     pub(super) fn one_per_host(&self, placement: &Placement, site: &Site<'_>) -> Option<Note> {
         let found = self.in_allocation.as_ref()?;
         let is_so = self.programs.iter().any(|program| self.is_one_per_host(program));
@@ -285,7 +285,7 @@ impl Run {
     }
 }
 
-/// The number of tasks of a Slurm job that does not tell how many each host has, where it decides about the ranks.
+/// The number of tasks of a Slurm job without the number for each host, if this number decides about the ranks.
 fn uncounted_tasks(run: &Run, found: &InAllocation, site: &Site<'_>) -> Option<u32> {
     let is_asked =
         |program: &Program| program.n.is_some() || program.place.ppn.is_some() || program.place.names_hosts();

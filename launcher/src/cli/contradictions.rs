@@ -22,12 +22,12 @@ const RAW: &str = "a label needs whole lines, and raw output has none";
 pub(super) fn check(parts: &[Words]) -> Result<(), CliError> {
     let all = || parts.iter().flat_map(|part| &part.given);
     let find = |id: Id| all().find(|given| given.row.id == id);
-    let pairs = PAIRS.iter().filter_map(|(one, other, why)| Some((find(*one)?, find(*other)?, *why)));
+    let pairs = PAIRS.iter().filter_map(|(first, second, why)| Some((find(*first)?, find(*second)?, *why)));
     let counted = find(Id::Place(Place::PerNode)).zip(per_resource(parts));
     let counted = counted.map(|(ppn, map)| (ppn, map, "both give the number of ranks on each host"));
     match pairs.chain(counted).next() {
-        Some((one, other, why)) => Err(CliError::Assign {
-            at: format!("{} and {}", one.spelled, other.spelled),
+        Some((first, second, why)) => Err(CliError::Assign {
+            at: format!("{} and {}", first.spelled, second.spelled),
             what: why.into(),
             hint: Some("one of the two".into()),
         }),

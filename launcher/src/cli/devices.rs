@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn kind_of_devices_is_one_that_can_be_cleaned() {
+    fn clean_takes_only_kinds_of_devices_that_can_be_cleaned() {
         let said = cleaned("--devices none").unwrap_err();
         assert!(said.contains("takes auto or tpu, got 'none'"), "{said}");
         let with = |value: &'static str| clean(Vec::new(), &move |_| Some(value.into()));

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_stand_for_its_options_too() {
+    fn variables_stand_for_options_of_doctor() {
         let env = [("RLAUNCH_HOSTS", "n1"), ("RLAUNCH_CONNECT_TIMEOUT", "5s"), ("RLAUNCH_LEASE", "1s")];
         assert_eq!(targets("", &env).as_deref(), Ok("n1 false false None 5.0s"));
         assert_eq!(targets("-H n2", &env).as_deref(), Ok("n2 false false None 5.0s"));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn its_help_has_its_own_options_only() {
+    fn help_of_doctor_has_only_options_of_doctor() {
         let text = targets("-H n1 -h", &[]).unwrap();
         assert!(text.starts_with(USAGE) && text.contains("--ssh-fast") && !text.contains("--lease"), "{text}");
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");

@@ -100,7 +100,7 @@ pub(crate) enum CliError {
     /// The same where /dev cannot be read.
     #[error("{} gpu: how many GPUs {host} has cannot be found out", Named(option))]
     UnknownGpus { option: OsBytes, host: String },
-    /// `--nproc-per-node gpu` for other hosts, of which some do not tell; the others by their names.
+    /// `--nproc-per-node gpu` for other hosts, some of which report no resources. `others` has the names of all but the first.
     #[error("{}: {}{}{}", Named(option), first.text, nor(others), first.said())]
     Uncounted { option: OsBytes, first: Box<Silent>, others: Vec<String> },
     /// `--max-restarts 3 --on-failure continue`
@@ -359,7 +359,7 @@ fn said_so(error: &PlaceError, variables: &[(String, OsBytes)]) -> String {
     if others.is_empty() { text } else { format!("{text} ({} in the environment)", others.join(", ")) }
 }
 
-/// Hosts that do not tell either.
+/// The other hosts that report no resources.
 fn nor(others: &[String]) -> String {
     const NAMED: usize = 4;
     let named = others.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_of_the_user_are_quoted_where_they_are_to_be_typed() {
+    fn words_of_the_user_are_quoted_in_advice() {
         let file = |path: &str| CliError::IsFile { option: "-H".into(), path: path.into() }.hint().unwrap();
         assert_eq!(file("my hosts"), "--hostfile 'my hosts'\n-H 'my hosts:1', if it is a host");
         assert_eq!(file("hosts"), "--hostfile hosts\n-H hosts:1, if it is a host");

@@ -84,11 +84,11 @@ impl Args {
         {
             return Err(CliError::RestartOrContinue { option: option.clone() });
         }
-        const THEIRS: &str = "MPIEXEC_TIMEOUT";
+        const VARIABLE: &str = "MPIEXEC_TIMEOUT";
         if self.ending.timeout.is_none()
-            && let Some(value) = values::variable(env, THEIRS)
+            && let Some(value) = values::variable(env, VARIABLE)
         {
-            self.ending.timeout = Some(values::span(&OsBytes::from(THEIRS), &value)?);
+            self.ending.timeout = Some(values::span(&OsBytes::from(VARIABLE), &value)?);
         }
         // `--timeout 0` is no limit, also against a variable.
         self.ending.timeout = self.ending.timeout.filter(|limit| *limit != Span::ZERO);

@@ -1,7 +1,8 @@
-//! The options of Open MPI's mpirun 5, Hydra, srun, torchrun, deepspeed and accelerate that are not ours: for each, what to use here.
+//! Options of other launchers that rlaunch does not have, each with a replacement. The launchers are Open MPI's mpirun 5, Hydra, srun,
+//! torchrun, deepspeed and accelerate.
 //!
-//! The lists of those launchers are in `tests/theirs.rs`: each option there is in this table or one of ours. No option of another launcher gets the nearest
-//! of our words as a hint, because the nearest word means something else.
+//! The file `tests/other_launchers.rs` lists all options of those launchers. Each is in this table or is an option of rlaunch. The nearest option of
+//! rlaunch is never a hint for another launcher's option, because its meaning is another.
 
 use super::planned_options::{Later, Same, later, same};
 
@@ -9,7 +10,7 @@ const BINDING: Option<&str> = Some("--bind-to none|hwthread|core|l3|numa|package
 const TRAVELS: Option<&str> = Some("leave it out: the whole environment travels; -x VAR=VALUE changes it");
 const SHOWN: Option<&str> = Some("rlaunch map ... shows where ranks run");
 const LABELS: Option<&str> = Some("-l   or   --prefix FMT");
-const GOES_ON: Option<&str> = Some("--on-failure continue");
+const CONTINUE: Option<&str> = Some("--on-failure continue");
 const MCA: Option<&str> = Some("-x OMPI_MCA_name=value");
 const DEBUG: Option<&str> = Some("-v, -vv or --events FILE show what rlaunch does");
 const DEBUGGER: Option<&str> =
@@ -46,7 +47,7 @@ const SIGNALS: &[&str] = &[
 ];
 
 pub(super) static OPTIONS: &[Later] = &[
-    // What happens anyway.
+    // Default behaviour of rlaunch.
     same(&["oversubscribe", "allow-run-as-root", "standalone", "run-path", "use-env"], Same::Flag, None),
     same(&["unbuffered", "enable-auto-cleanup", "genvall", "envall"], Same::Flag, None),
     same(&["noprefix", "disable-recovery", "overcommit", "enable-hostname-propagation"], Same::Flag, None),
@@ -58,7 +59,7 @@ pub(super) static OPTIONS: &[Later] = &[
     same(&["gpu-bind"], Same::Only(&["none", "no", "closest"]), NEAR),
     same(&["node-rank", "machine-rank"], Same::Only(&["0"]), ONE_RLAUNCH),
     same(&["distribution"], Same::Only(&["block"]), NUMBERS),
-    same(&["kill-on-bad-exit"], Same::Attached(&["1"]), GOES_ON),
+    same(&["kill-on-bad-exit"], Same::Attached(&["1"]), CONTINUE),
     same(&["start-method"], Same::Only(&["spawn", "fork", "forkserver"]), None),
     same(&["event-log-handler"], Same::Only(&["null"]), Some("--events FILE")),
     same(&["logs-specs"], Same::Only(&["default"]), Some("--log-dir DIR -r 3   or   --log-dir DIR -t 3")),
@@ -67,8 +68,8 @@ pub(super) static OPTIONS: &[Later] = &[
         Same::Only(SIGNALS),
         Some("leave it out: docs/reference/signals.md lists what ranks get"),
     ),
-    same(&["with-ft"], Same::Only(&["no", "false", "0"]), GOES_ON),
-    // Where ranks run.
+    same(&["with-ft"], Same::Only(&["no", "false", "0"]), CONTINUE),
+    // Placement of ranks.
     later(None, &["rankmap", "arbitrary"], NUMBERS),
     later(None, &["rankfile", "rf"], Some("--map-by rankfile:FILE=PATH")),
     later(None, &["ppr", "npersocket"], Some("--map-by ppr:N:package")),
@@ -164,8 +165,8 @@ pub(super) static OPTIONS: &[Later] = &[
     later(None, &["num-cpu-threads-per-process"], Some("-x OMP_NUM_THREADS=N")),
     later(None, &["mpirun-ccl"], Some("-x CCL_WORKER_COUNT=N")),
     // Failures and the end of a job.
-    later(None, &["enable-recovery", "disable-auto-cleanup", "no-kill", "continuous", "notify-errors"], GOES_ON),
-    later(Some(b'k'), &["recoverable", "autorestart"], GOES_ON),
+    later(None, &["enable-recovery", "disable-auto-cleanup", "no-kill", "continuous", "notify-errors"], CONTINUE),
+    later(Some(b'k'), &["recoverable", "autorestart"], CONTINUE),
     later(Some(b'K'), &[], Some("leave it out: a rank that fails ends the job (--on-failure kill)")),
     later(None, &["time"], Some("--timeout 10m   (srun's --time counts minutes)")),
     later(
@@ -280,7 +281,7 @@ pub(super) static OPTIONS: &[Later] = &[
     later(Some(b'Z'), &["consolidate-segments"], ALLOCATION),
     later(Some(b'p'), &[], ALLOCATION),
     later(Some(b'Q'), &[], Some("-q")),
-    // What accelerate tells its scripts by variables.
+    // Settings that accelerate passes to its scripts by variables.
     later(None, &["config-file", "cpu", "tpu", "ipex", "mixed-precision", "use-deepspeed", "use-fsdp"], ACCELERATE),
     later(None, &["use-megatron-lm", "use-xpu", "zero-stage", "zero3-init-flag", "zero3-save-16bit-model"], ACCELERATE),
     later(

@@ -1,7 +1,7 @@
-//! From `--map-by`, `--rank-by` and `--cpus-per-rank` to a layout. Files are read, and hosts are asked for their units.
+//! Layout from `--map-by`, `--rank-by` and `--cpus-per-rank`. Files are read, and hosts are asked for their units.
 //!
 //! Other hosts' processors are known to their agents only. For most mappings their number does not matter: the agent maps its own ranks.
-//! Where it does (`ppr:N:numa`, and ranks numbered by packages, NUMA nodes or L3 groups), hosts are asked before ranks are placed, as
+//! If it matters (`ppr:N:numa`, and ranks numbered by packages, NUMA nodes or L3 groups), hosts are asked before ranks are placed, as
 //! for `--ppn gpu`.
 
 use super::errors::CliError;
@@ -108,7 +108,7 @@ fn in_turn(hosts: &[Entry]) -> Vec<Host> {
         turns => turns.to_vec(),
     };
     let mut all: Vec<(usize, &Host)> =
-        hosts.iter().enumerate().flat_map(|one| turns(one).into_iter().map(move |turn| (turn, &one.1.host))).collect();
+        hosts.iter().enumerate().flat_map(|row| turns(row).into_iter().map(move |turn| (turn, &row.1.host))).collect();
     all.sort_by_key(|(turn, _)| *turn);
     all.into_iter().map(|(_, host)| host.clone()).collect()
 }

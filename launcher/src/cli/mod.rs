@@ -94,7 +94,7 @@ pub(crate) enum Command {
 /// A command that only prints.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// This text.
+    /// A text to print.
     Text(String),
     /// The version, and the path of each rlaunch that a shell would find.
     Installed(String),
@@ -152,7 +152,7 @@ pub(crate) struct Run {
     rounds: rounds::Args,
     /// torchrun's options are used.
     torchrun: bool,
-    /// Those of torchrun's options that are for the whole job.
+    /// torchrun's options for the whole job.
     torch: torch::Args,
     /// `--framework`.
     pub(crate) framework: Framework,
@@ -236,8 +236,8 @@ pub(crate) fn pool_help() -> String {
     help::command_named("pool")
 }
 
-/// Whether these words (without the command's own name) ask for a job, by the first of them alone: what decides whether
-/// guardian and agent are forked before anything is parsed.
+/// Whether the first of these words (without the command's own name) asks for a job. For a job, guardian and agent are forked before
+/// anything is parsed.
 pub(crate) fn is_job(args: &[OsString]) -> bool {
     let first = args.first().map(|word| word.as_encoded_bytes());
     apart(args).is_none()
@@ -365,7 +365,7 @@ fn clean(words: Vec<OsBytes>, env: Lookup<'_>, read: Read<'_>) -> Result<Command
     }
 }
 
-/// The programs of a command line: a word `:` begins another, except behind `run --`.
+/// The programs of a command line: a word `:` begins another, except after `run --`.
 fn programs(words: Vec<OsBytes>, long_form: bool, read: Read<'_>) -> Result<Vec<scan::Words>, CliError> {
     let mut parts = Vec::new();
     let mut rest = Some(words);
@@ -448,8 +448,8 @@ fn no_program(last: Option<&scan::Given>) -> CliError {
     }
 }
 
-/// The variables that stand for options which a program was not given, as if it had been. Those for the whole job, and those
-/// that name hosts where no program does, are the first one's.
+/// Options that a program was not given, with values from variables. The first program gets the variables for the whole job. If no program
+/// names hosts, the first program also gets the variables that name hosts.
 fn from_variables(part: &scan::Words, scope: Scope, env: Lookup<'_>) -> Vec<scan::Given> {
     let Scope { first, hosts, torchrun, is_counted } = scope;
     let absent = part.table.rows().filter(|row| part.given.iter().all(|given| given.row.id != row.id));
@@ -471,7 +471,7 @@ fn from_variables(part: &scan::Words, scope: Scope, env: Lookup<'_>) -> Vec<scan
 /// Which variables stand for options of a program.
 #[derive(Clone, Copy, Debug)]
 struct Scope {
-    /// It is the first program: options of the whole job are its.
+    /// Whether the program is the first, which gets the options of the whole job.
     first: bool,
     /// No program names hosts.
     hosts: bool,

@@ -202,9 +202,9 @@ impl Own {
 
     /// Fills in values that neither a flag nor a variable of ours gave.
     pub(super) fn fill(&mut self, env: Lookup<'_>) {
-        const THEIRS: &str = "HYDRA_HOST_FILE";
+        const VARIABLE: &str = "HYDRA_HOST_FILE";
         if self.lists.is_empty() && self.files.is_empty() {
-            self.files.extend(values::variable(env, THEIRS).map(|value| Said { option: THEIRS.into(), value }));
+            self.files.extend(values::variable(env, VARIABLE).map(|value| Said { option: VARIABLE.into(), value }));
         }
     }
 }

@@ -164,7 +164,7 @@ struct Programs {
 type Names = [Vec<OsBytes>; 3];
 
 impl Programs {
-    /// They with the caller's environment.
+    /// The programs with the caller's environment.
     fn with(self, caller: &[&[u8]], placement: &Placement) -> (Vec<AppSpec>, Names) {
         let [mut absent, mut given, mut others]: Names = Default::default();
         let mut apps: Vec<AppSpec> = Vec::new();
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_variables_of_rlaunch_are_found_with_what_was_meant() {
+    fn unknown_variables_of_rlaunch_are_found_with_the_probable_name() {
         let meant = |entry: &str| unknown_variable(entry.as_bytes()).map(|(_, meant)| meant.unwrap_or_default());
         for (name, expected) in [
             ("NP", "RLAUNCH_N"),

@@ -17,7 +17,7 @@ pub(super) struct Later {
 /// With which value an option changes nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Same {
-    /// It takes no value.
+    /// An option that takes no value.
     Flag,
     /// With any.
     Any,

@@ -267,7 +267,7 @@ impl Options {
             let (takes, hint) = ("names without an option".into(), Some(format!("{of} NAME {}", said.value).into()));
             return Err(CliError::Value { option: of.clone(), takes, got: said.option.clone(), hint });
         }
-        if let Some((option, only)) = self.only.iter().find(|(_, only)| only.split(" or ").all(|one| one != verb)) {
+        if let Some((option, only)) = self.only.iter().find(|(_, only)| only.split(" or ").all(|word| word != verb)) {
             return Err(CliError::Alone { option: option.clone(), needs: format!("rlaunch pool {only}") });
         }
         match hosts.first() {
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn actions_take_their_own_options() {
+    fn options_of_each_action_are_read() {
         let shown = |line: &str| match command(line).unwrap() {
             Command::Pool(command) => format!("{:?} {:?}", command.name, command.action),
             other => format!("{other:?}"),
@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn exec_takes_a_command_whose_words_are_its_own() {
+    fn words_after_the_command_of_exec_are_not_read_as_options() {
         let read = |line: &str| exec(line.split_whitespace().map(OsString::from).collect());
         let plan = read("pool exec --by-slice p --json --wait=5s ls --json -l").unwrap().unwrap();
         assert_eq!((plan.name.as_str(), plan.json, plan.by_slice), ("p", true, true));
@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn job_without_a_number_takes_those_of_the_pool() {
+    fn job_without_a_number_takes_the_numbers_of_the_pool() {
         for (line, takes) in [
             ("", true),
             ("--spare-slices 1 --map-by slot", true),

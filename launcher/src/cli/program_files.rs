@@ -19,7 +19,7 @@ pub(crate) type Read<'a> = &'a dyn Fn(&OsBytes) -> io::Result<Vec<u8>>;
 #[cfg(test)]
 pub(crate) const NO_FILES: Read<'static> = &|_| Err(io::ErrorKind::NotFound.into());
 
-/// The words of each program of a file, in place of one that a command line has so far: without the option that names the file.
+/// The words of each program of a file, which replace the program of a command line so far. The option that names the file is left out.
 ///
 /// # Errors
 /// The file cannot be read, or has no programs.
@@ -98,10 +98,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_of_multi_prog_get_the_program_of_their_line() {
+    fn ranks_of_multi_prog_get_the_program_of_the_line() {
         let lines = |text: &str| text.lines().map(|line| words(line).unwrap()).collect::<Vec<_>>();
         let of = |text: &str, n| {
-            of_ranks(&lines(text), n).map(|all| all.iter().map(|one| one.join(" ")).collect::<Vec<_>>())
+            of_ranks(&lines(text), n).map(|all| all.iter().map(|line| line.join(" ")).collect::<Vec<_>>())
         };
         let all = of("0-1,3 echo one %o of %t\n2 echo two", Some(4)).unwrap();
         assert_eq!(all, ["-n 1 echo one 0 of 0", "-n 1 echo one 1 of 1", "-n 1 echo two", "-n 1 echo one 2 of 3"]);

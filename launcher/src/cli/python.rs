@@ -1,7 +1,7 @@
 //! Which programs Python runs, as torchrun does: `rlaunch train.py` is `python3 -u train.py`.
 //!
-//! A file that can be executed names its interpreter in its first line, so it runs as it is. torchrun never looks at that line; where its
-//! options are used, neither do we.
+//! A file that can be executed names its interpreter in its first line, so it runs as it is. With torchrun's options, this line does not
+//! count, as in torchrun.
 
 use super::errors::CliError;
 use super::site::{Runs, Site};

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_below_zero_stands_behind_two_dashes() {
+    fn number_below_zero_is_accepted_after_two_dashes() {
         assert_eq!(parsed("add a -- -7"), Ok(["a", "-7"].map(OsBytes::from).to_vec()));
         let said = parsed("add a -7").unwrap_err();
         assert!(said.contains("got '-7'") && said.contains("rlaunch store add KEY -- -7"), "{said}");

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn form_of_picture_is_the_ending_of_its_file() {
+    fn form_of_picture_follows_from_the_name_of_the_file() {
         let picture = |line| asked(line).map(|request| request.timeline);
         assert_eq!(picture("events"), Ok(None));
         assert_eq!(picture("--timeline a.svg events"), Ok(Some(("a.svg".into(), Picture::Svg))));

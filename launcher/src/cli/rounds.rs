@@ -166,10 +166,10 @@ impl Args {
     pub(super) fn first(&self) -> Option<&OsBytes> {
         let spans = [&self.fault_window, &self.yield_within, &self.respawn_timeout];
         let counts = [&self.spares, &self.max_rounds, &self.min_world, &self.min_active, &self.max_rank_faults];
-        let first = counts.into_iter().find_map(|one| one.as_ref().map(|(option, _)| option));
+        let first = counts.into_iter().find_map(|said| said.as_ref().map(|(option, _)| option));
         // A variable for how long something may take is for all jobs, and asks for nothing.
         let typed = |option: &&OsBytes| !is_variable(option);
-        let span = spans.into_iter().find_map(|one| one.as_ref().map(|(option, _)| option).filter(typed));
+        let span = spans.into_iter().find_map(|said| said.as_ref().map(|(option, _)| option).filter(typed));
         let hosts = self.spare_hosts.as_ref().map(spare_hosts::SpareHosts::option);
         let respawn = self.respawn.as_ref();
         self.policy.as_ref().map(|said| &said.option).or(hosts).or(first).or(respawn).or(span)
@@ -232,8 +232,8 @@ impl Run {
             }
             (1.., _) => {}
         }
-        let count = |one: &Spelled<u32>| one.as_ref().map(|(_, n)| *n);
-        let span = |one: &Spelled<Span>| one.as_ref().map(|(_, span)| *span);
+        let count = |limit: &Spelled<u32>| limit.as_ref().map(|(_, n)| *n);
+        let span = |time: &Spelled<Span>| time.as_ref().map(|(_, span)| *span);
         Ok(Rounds {
             policy,
             limits: Limits {

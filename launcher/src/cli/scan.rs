@@ -46,7 +46,7 @@ pub(super) fn split(args: IntoIter<OsBytes>) -> Result<Words, CliError> {
     Words::of(&JOB).read(args, true)
 }
 
-/// Splits a command line that names no program: options may stand anywhere, and a dash alone is a word. Behind `--` there are
+/// Splits a command line that names no program: options may stand anywhere, and a dash alone is a word. After `--` there are
 /// words only.
 pub(super) fn mixed(args: IntoIter<OsBytes>, table: &'static Table) -> Result<Words, CliError> {
     Words::of(table).read(args, false)
@@ -192,7 +192,7 @@ impl Words {
         let hydras = word.as_slice() == b"-env" && self.table.is_jobs();
         let Some(row) = self.table.by_name(if hydras { b"genv" } else { name }) else {
             return match planned_options::by_name(name).filter(|_| self.table.is_jobs()) {
-                Some(later) => self.theirs(later, &spelled, value.strip_prefix(b"="), rest),
+                Some(later) => self.foreign(later, &spelled, value.strip_prefix(b"="), rest),
                 None => Err(self.refuse(&spelled, &spelled, None)),
             };
         };
@@ -200,7 +200,7 @@ impl Words {
     }
 
     /// Another launcher's option: taken if it asks for what happens anyway.
-    fn theirs(
+    fn foreign(
         &mut self,
         later: &Later,
         spelled: &OsBytes,

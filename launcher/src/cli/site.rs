@@ -1,5 +1,4 @@
-//! From what was asked for to a placement: hostfiles are read and this machine is looked at, through functions, so that
-//! everything can be tried without either.
+//! Placement of a requested job. Functions read hostfiles and examine this machine, so that tests need neither.
 
 use super::errors::CliError;
 use super::place::{Counted, Own, PerNode, Said};
@@ -21,7 +20,7 @@ use std::io;
 /// Largest hostfile: a line for each of as many hosts as there can be, and comments.
 pub(crate) const LARGEST: u64 = 16 << 20;
 
-/// This machine, as far as a command line is about it.
+/// Facts about this machine that a command line needs.
 pub(crate) struct Site<'a> {
     /// Its name and processors.
     pub(crate) here: Here,
@@ -211,7 +210,7 @@ impl Has {
     }
 }
 
-/// A host that does not tell what it has.
+/// A host that does not report its resources.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Silent {
     pub(crate) host: String,
@@ -319,7 +318,7 @@ impl Run {
         let mut silent = silent.into_iter();
         match silent.next() {
             None => Ok(asked),
-            Some(first) => Err(uncounted(first, silent.map(|one| one.host).collect())),
+            Some(first) => Err(uncounted(first, silent.map(|rest| rest.host).collect())),
         }
     }
 }

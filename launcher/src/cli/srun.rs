@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_of_srun_are_told_from_others() {
+    fn values_of_srun_are_distinguished_from_other_values() {
         for (value, way_out) in [("10", "10m"), ("1:00:00", "TIME"), ("1-0", "TIME"), ("5", "5m")] {
             assert_eq!(time(value.as_bytes()), Some(format!("--timeout {way_out}   for a time limit (srun)")));
         }

@@ -42,7 +42,7 @@ pub(super) enum Id {
 pub(super) enum Takes {
     Nothing,
     One(&'static str),
-    /// `--wait=10m`: none, or one behind `=`.
+    /// `--wait=10m`: no word, or one after `=`.
     Maybe(&'static str),
     /// `-genv NAME VALUE`: read as `NAME=VALUE`.
     Pair(&'static str),
@@ -146,8 +146,8 @@ impl Row {
             self.id,
             Id::Env(_) | Id::Run(run::Opt::Group | run::Opt::Share | run::Opt::Tied | run::Opt::Programs)
         );
-        let one = matches!(self.takes, Takes::One(_) | Takes::Maybe(_)) && !has_none;
-        let name = self.names.first().filter(|_| one)?;
+        let takes_one = matches!(self.takes, Takes::One(_) | Takes::Maybe(_)) && !has_none;
+        let name = self.names.first().filter(|_| takes_one)?;
         Some(format!("RLAUNCH_{}", name.replace('-', "_").to_ascii_uppercase()))
     }
 

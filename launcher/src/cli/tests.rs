@@ -1,12 +1,12 @@
 //! Command lines as users type them, and the messages about wrong ones. The texts are kept in tests/golden/cli.
 
 mod allocation;
+mod other_launchers;
 mod place;
 mod programs;
 mod reach;
 mod reference;
 mod refused;
-mod theirs;
 mod torch;
 
 use super::site::{Known, NoNodeset, Runs};
@@ -167,7 +167,7 @@ fn help_and_version() {
 }
 
 #[test]
-fn each_topic_has_a_help_of_its_own() {
+fn each_topic_has_a_separate_help() {
     let full = text("--help");
     let mut all = Vec::new();
     for sub in &super::commands::COMMANDS {
@@ -218,7 +218,7 @@ fn scripts_for_shells_and_the_manual_page_have_every_option() {
 }
 
 #[test]
-fn every_error_has_its_text() {
+fn each_error_has_a_text() {
     let mut text = String::new();
     for line in refused::LINES {
         let message = refused(line, &[]).unwrap_or_else(|| panic!("{line} is accepted"));
@@ -284,7 +284,7 @@ fn the_number_of_ranks_in_all_spellings() {
 }
 
 #[test]
-fn the_programs_words_are_its_own() {
+fn words_after_the_program_are_not_read_as_options() {
     for line in
         ["-n 2 /bin/echo -n 5 --foo -- -h", "run -n 2 /bin/echo -n 5 --foo -- -h", "-n 2 -- /bin/echo -n 5 --foo -- -h"]
     {
@@ -405,7 +405,7 @@ fn a_flag_goes_before_a_variable() {
 }
 
 #[test]
-fn every_option_with_a_value_has_its_variable() {
+fn every_option_with_a_value_has_a_variable() {
     let variables = [("RLAUNCH_N", "3"), ("RLAUNCH_WDIR", "d"), ("RLAUNCH_PREFIX", "%h "), ("RLAUNCH_STDIN", "none")];
     let run = run_with("a", &variables);
     assert_eq!((sole(&run).n, &sole(&run).wdir), (Some(3), &Some("d".into())));
@@ -476,7 +476,7 @@ fn the_table_is_unambiguous() {
 }
 
 #[test]
-fn the_first_word_tells_whether_it_is_a_job() {
+fn first_word_decides_whether_command_line_is_a_job() {
     for line in ["-n 2 a", "a", "run a", "-x A", "--", "-N 8"] {
         assert!(is_job(&words(line)), "{line}");
     }
@@ -534,7 +534,7 @@ fn ranks_go_slice_by_slice_and_host_by_host() {
 }
 
 #[test]
-fn programs_have_their_own() {
+fn programs_have_separate_settings() {
     let plan = plan("-n 2 -genv A 1 -x B=1 --wdir w --name s a x : -n 3 -x A=2 -x C=1 -x NO b : -x NO -- c -n 9 ::");
     let shown: Vec<String> = plan
         .job
@@ -581,7 +581,7 @@ fn a_map_is_no_job() {
         other => panic!("{line}: {other:?}"),
     };
     assert_eq!(["map a", "map --json a", "--dry-run a", "--json --dry_run a"].map(map), [false, true, false, true]);
-    // It has the options of a job, and those of other launchers, as a job has them.
+    // `rlaunch map` takes the options of a job, and options of other launchers as a job does.
     assert!(!map("map --ntasks-per-node 2 -w a,b --machinefile=hosts a"));
     // A placement needs no program.
     assert_eq!(["map", "map --json -H node2"].map(map), [false, true]);

@@ -36,7 +36,7 @@ options! {
     RunId ["rdzv-id"] One("ID"): "TORCHELASTIC_RUN_ID, and how log directories begin";
 }
 
-/// Options that only torchrun has: who uses one of them expects its ways.
+/// Options of torchrun alone: a user of one of them expects torchrun's behaviour.
 const STYLE: &[&str] = &[
     "nproc-per-node",
     "standalone",
@@ -75,8 +75,8 @@ fn is_style(spelled: &[u8]) -> bool {
     LETTERS.contains(&word) || STYLE.iter().any(|own| same(own, name))
 }
 
-/// PET_NODE_RANK is as `--node-rank`, of which only 0 is taken: who means another starts rlaunch on each host. It counts where torchrun's
-/// options do, because schedulers set it for whatever runs in a host's container, also for what has nothing to do with torch.
+/// PET_NODE_RANK stands for `--node-rank`, and only 0 is taken: any other rank means that rlaunch is started on each host. The variable
+/// counts together with torchrun's options, because schedulers set it for every program in a host's container.
 pub(super) fn node_rank(parts: &[Words], env: Lookup<'_>) -> Result<(), CliError> {
     const NAMES: [&str; 2] = ["--node-rank", "--node_rank"];
     let is_said = |word: &OsBytes| NAMES.iter().any(|name| word.starts_with(name.as_bytes()));
@@ -155,8 +155,8 @@ impl Args {
         match opt {
             Opt::LogDir if !value.is_empty() => self.dir = Some(value),
             Opt::LogDir => return Err(refuse(spelled, value, "a directory", "logs")),
-            Opt::Redirects => self.redirects = which(spelled, value)?,
-            Opt::Tee => self.tee = which(spelled, value)?,
+            Opt::Redirects => self.redirects = parse_streams(spelled, value)?,
+            Opt::Tee => self.tee = parse_streams(spelled, value)?,
             Opt::Filter if value.is_empty() => self.shown = None,
             Opt::Filter => match logs::shown(&value) {
                 Some(shown) => self.shown = Some(shown),
@@ -171,7 +171,7 @@ impl Args {
         Ok(())
     }
 
-    /// The variables that it sets for all programs. It goes before what `-x` sets.
+    /// The variables that torchrun's options set for all programs, before the variables of `-x`.
     pub(super) fn exports(&self) -> Vec<Export> {
         [("MASTER_ADDR", &self.addr), ("MASTER_PORT", &self.port), ("TORCHELASTIC_RUN_ID", &self.run_id)]
             .into_iter()
@@ -247,7 +247,7 @@ fn port(option: OsBytes, value: OsBytes) -> Result<OsBytes, CliError> {
     }
 }
 
-fn which(option: OsBytes, value: OsBytes) -> Result<Which, CliError> {
+fn parse_streams(option: OsBytes, value: OsBytes) -> Result<Which, CliError> {
     let takes = "0 to 3 (1: stdout, 2: stderr, 3: both), or LOCAL_RANK:N,...";
     Which::parse(&value).ok_or_else(|| match srun::time(&value).filter(|_| option.as_slice() == b"-t") {
         Some(limit) => {

@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(of("cpus=8 gpus=4 tier=T1", None), Some((8, Some(4))));
         assert_eq!(of("cpus=8 gpus=4", Some("0,2,7")), Some((8, Some(2))));
         assert_eq!(of("cpus=8 gpus=4 amd=1", Some("3")), Some((8, Some(1))));
-        assert_eq!(of("cpus=0 gpus=?", None), Some((0, None)), "nobody can tell");
+        assert_eq!(of("cpus=0 gpus=?", None), Some((0, None)), "the number of GPUs is unknown");
         assert_eq!(of("gpus=4", None), None);
         assert_eq!(of("", None), None, "an agent of another build");
     }

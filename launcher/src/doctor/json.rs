@@ -78,7 +78,7 @@ fn facts(line: &OsBytes) -> Value {
     for name in ["memory", "swap"] {
         put(name, pair(name, ["free_bytes", "all_bytes"]));
     }
-    let loads = facts.value("load").map(|value| value.split('/').filter_map(|one| one.parse::<f64>().ok()).collect());
+    let loads = facts.value("load").map(|value| value.split('/').filter_map(|load| load.parse::<f64>().ok()).collect());
     put("load", loads);
     put("containment", facts.value("tier").map(Value::from));
     let limits = LIMITS.into_iter().filter_map(|name| Some((name.to_owned(), pair(name, ["soft", "hard"])?)));

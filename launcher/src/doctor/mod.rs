@@ -1,4 +1,4 @@
-//! `rlaunch doctor`: reaches every host as a job would, starts the agent there, and lets it go again. This machine is looked at without ssh.
+//! `rlaunch doctor`: reaches every host as a job would, starts the agent there, and dismisses it. This machine is examined without ssh.
 
 mod count;
 mod json;
@@ -143,7 +143,7 @@ impl<'a> Rounds<'a> {
         let setting = Setting {
             job: JobId(rlaunch_sys::random::bytes().context("cannot get random bytes")?),
             secret: Secret(rlaunch_sys::random::bytes().context("cannot get random bytes")?),
-            // Longer than we wait for it: one that does not hear that it was let go ends by itself.
+            // Longer than the wait for an agent: an agent that does not receive its dismissal ends by itself.
             lease: self.reach.limit + GOODBYE,
             carrier: self.reach.carrier(fast),
             agent_path: self.reach.agent_path.clone(),

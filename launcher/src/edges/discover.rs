@@ -35,7 +35,7 @@ struct Asked {
     command: OsBytes,
     machine: Discovery,
     origin: Origin,
-    /// Gone when all is over.
+    /// `None` at the end of the job.
     ssh_reaper: Option<SshReaper>,
     running: Option<Running>,
 }
@@ -150,16 +150,16 @@ impl Asked {
 impl Running {
     /// Returns its end, with all that it has printed, or that it prints too much.
     fn poll(&mut self, cx: &mut Context<'_>) -> Option<DiscoverEvent> {
-        let over = self.ended.poll_read_ready(cx).is_ready() && fd::readable_now(self.ended.get_ref());
+        let has_exited = self.ended.poll_read_ready(cx).is_ready() && fd::readable_now(self.ended.get_ref());
         self.read(cx);
         if self.output.is_some() && self.bytes.len() > MOST {
             self.output = None;
             return Some(DiscoverEvent::TooMuch);
         }
-        if !over {
+        if !has_exited {
             return None;
         }
-        // Before it is reaped: whatever it has left behind in its group, and what was asked to end elsewhere.
+        // Before the command is reaped: the rest of its group, and detached descendants that were asked to end.
         self.child.end_all(&mut self.away, true);
         let how = self.child.ended()?;
         self.child.outlive_group();

@@ -60,7 +60,7 @@ impl Guardian {
         }
     }
 
-    /// Waits for its end: the job is over.
+    /// Waits for the guardian's end, after the end of the job.
     pub(super) fn part(self) {
         if let State::Watched(lifeline) = self.state {
             lifeline.into_inner().part();

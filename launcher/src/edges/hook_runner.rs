@@ -1,7 +1,7 @@
 //! Commands of `--on-restart` and `--on-exit`: the edges of `core::hooks`. Their output goes to our stderr, marked.
 //!
-//! Nothing is started while actions are performed, but only when all that they had to say to the hosts is on its way: a round does
-//! not wait for a command to be started either.
+//! A command starts only when the messages of the performed actions are on their way to the hosts. A round does not wait for this start
+//! either.
 
 use super::now;
 use super::part::{Outcome, Part};
@@ -45,7 +45,7 @@ pub(super) struct Hooks {
 struct Asked {
     machine: Machine,
     origin: Origin,
-    /// Gone when all is over.
+    /// `None` at the end of the job.
     ssh_reaper: Option<SshReaper>,
     running: Option<Running>,
 }
@@ -84,9 +84,9 @@ impl Hooks {
 }
 
 impl Part for Hooks {
-    fn hear(&mut self, record: &Record) {
+    fn receive(&mut self, record: &Record) {
         if let Some(asked) = self.asked.as_mut().filter(|_| concerns(&record.what)) {
-            asked.machine.handle(now(), HookEvent::Heard(Box::new(record.clone())));
+            asked.machine.handle(now(), HookEvent::Record(Box::new(record.clone())));
         }
     }
 
@@ -153,11 +153,11 @@ impl Asked {
 
     fn start(&self, on: On, command: &OsBytes, vars: &Vars) -> io::Result<Running> {
         let ssh_reaper = self.ssh_reaper.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        let is_told = |entry: &[u8]| {
+        let is_set = |entry: &[u8]| {
             let name = entry.split(|b| *b == b'=').next().unwrap_or_default();
             vars.iter().any(|(own, _)| own.as_bytes() == name)
         };
-        let mut environment: Strings = of_command(origin::environment()).filter(|entry| !is_told(entry)).collect();
+        let mut environment: Strings = of_command(origin::environment()).filter(|entry| !is_set(entry)).collect();
         for (name, value) in vars {
             environment.push(&[name.as_bytes(), b"=", value.as_slice()].concat());
         }
@@ -189,12 +189,12 @@ pub(super) fn watched(child: &Child, output: OwnedFd) -> io::Result<(AsyncFd<Own
 impl Running {
     /// Returns its status, if it has ended; then all of its output is shown.
     fn poll(&mut self, cx: &mut Context<'_>, said: &mut String) -> Option<Status> {
-        let over = self.ended.poll_read_ready(cx).is_ready() && fd::readable_now(self.ended.get_ref());
+        let has_exited = self.ended.poll_read_ready(cx).is_ready() && fd::readable_now(self.ended.get_ref());
         self.read(cx, said);
-        if !over {
+        if !has_exited {
             return None;
         }
-        // Before it is reaped: whatever it has left behind in its group, and what was asked to end elsewhere.
+        // Before the command is reaped: the rest of its group, and detached descendants that were asked to end.
         self.child.end_all(&mut self.away, true);
         let how = self.child.ended()?;
         self.child.outlive_group();

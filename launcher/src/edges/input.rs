@@ -103,7 +103,7 @@ impl Input {
     }
 
     /// News of a host's ranks.
-    pub(super) fn hear(&mut self, node: NodeId, news: InputNews) {
+    pub(super) fn receive(&mut self, node: NodeId, news: InputNews) {
         match news {
             InputNews::Wanted => self.intake.want(),
             InputNews::Closed => self.intake.close(node),
@@ -115,7 +115,7 @@ impl Input {
         self.intake.close(node);
     }
 
-    /// errno of what ended the input before its end; told once.
+    /// errno of the failure that ended the input early; returned once.
     pub(super) fn take_failure(&self) -> Option<i32> {
         self.shared.lock().failed.take()
     }
@@ -174,7 +174,7 @@ impl Input {
         }
     }
 
-    /// Lets the ranks hear that there is something to read.
+    /// Announces to the ranks that there is something to read.
     fn announce(&mut self, cx: &mut Context<'_>, links: &mut impl Links) {
         if self.intake.can_announce() && self.is_readable(cx) && self.have_room(cx, links) {
             self.send(links, Vec::new());
@@ -292,7 +292,7 @@ fn read_some(max: usize) -> io::Result<Vec<u8>> {
         match fd::read_onto(STDIN, &mut chunk, max) {
             Ok(_) => return Ok(chunk),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Somebody we share it with has made it non-blocking.
+            // Another process that shares the descriptor has made it non-blocking.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => fd::wait_readable(STDIN),
             Err(error) if error.raw_os_error() == Some(EIO) && rlaunch_sys::tty::is_terminal(STDIN) => {
                 std::thread::sleep(FOREGROUND_EVERY);

@@ -125,13 +125,13 @@ mod tests {
         ledger.add(node, 1);
         assert!(rung(), "enough");
         ledger.add(node, 500);
-        assert!(!rung(), "it has been told");
+        assert!(!rung(), "the bell has rung before");
         assert_eq!((ledger.take_due(), ledger.take(node), ledger.take(node)), (vec![node], 600, 0));
         ledger.add(node, 150);
         assert!(rung(), "enough again, in one piece");
         ledger.take(node);
         ledger.add_silently(node, 100);
-        assert!(!rung() && ledger.want(node, 100), "whoever looks anyway is not woken");
+        assert!(!rung() && ledger.want(node, 100), "a silent addition rings no bell");
         assert_eq!(ledger.take_due(), [node, node]);
     }
 

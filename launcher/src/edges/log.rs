@@ -77,7 +77,7 @@ impl Log {
 }
 
 impl Part for Log {
-    fn hear(&mut self, record: &Record) {
+    fn receive(&mut self, record: &Record) {
         self.push(record);
     }
 
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stands_still_costs_records_but_not_memory() {
+    fn suspended_reader_loses_records_and_memory_stays_bounded() {
         const COUNT: u32 = 10_000;
         let (reader, writer) = std::io::pipe().unwrap();
         let mut log = Log::to(writer.into(), &Doorbell::new().unwrap());

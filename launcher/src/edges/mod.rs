@@ -58,8 +58,8 @@ use std::os::fd::OwnedFd;
 use std::task::{Context, Poll};
 use tokio::io::unix::AsyncFd;
 
-/// After so long without news of ranks memory is given back: what comes next may come in hours.
-const SETTLED: Span = Span::from_millis(100);
+/// Time without news of ranks after which memory is given back: the next news may come in hours.
+const TRIM_AFTER: Span = Span::from_millis(100);
 
 /// `CLOCK_BOOTTIME`, the machines' clock.
 pub(crate) fn now() -> Mono {
@@ -74,7 +74,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) origin: &'a Origin,
     /// The way to each host, where there are hosts besides this one.
     pub(crate) remote: Option<(Vec<Option<Target>>, Setting)>,
-    /// The pool that hears of warnings.
+    /// The pool that receives warnings.
     pub(crate) pool: Option<Warner>,
 }
 
@@ -92,7 +92,7 @@ pub(crate) struct Edges {
     log_view: LogView,
     /// The sender of the last signal.
     by: By,
-    /// This host's name and, by node, those of all hosts, for diagnostics.
+    /// Name of this host and, by node, names of all hosts, for diagnostics.
     names: (String, Vec<String>),
     events: VecDeque<JobEvent>,
     alarm: Alarm,
@@ -264,7 +264,7 @@ impl Edges {
         }
     }
 
-    /// Behind all that is on its way to the hosts.
+    /// Polls the parts, after messages to the hosts were written.
     fn poll_parts(&mut self, cx: &mut Context<'_>) {
         let waited = !self.parts.is_over();
         let mut out = Outcome::default();
@@ -295,7 +295,7 @@ impl Edges {
         self.log_view.know(node, &host.name);
     }
 
-    /// A thread of ours has something to tell.
+    /// Clears the bell that the launcher's other threads ring.
     fn poll_bell(&mut self, cx: &mut Context<'_>) {
         while let Poll::Ready(Ok(mut guard)) = self.bell.poll_read_ready(cx) {
             guard.get_inner().clear();
@@ -309,7 +309,7 @@ impl Edges {
         }
     }
 
-    /// After what was received: what an agent said before its edge ended comes first.
+    /// Polls the keepers of edges after messages were received: messages of an agent come before the end of its edge.
     fn poll_keepers(&mut self, cx: &mut Context<'_>) {
         self.nodes.poll_carriers(cx, &mut self.events);
         self.lose_closed();
@@ -347,14 +347,14 @@ impl Edges {
             ToRoot::OwnersFound(answer) => {
                 return peer_directory::answer(&mut self.nodes, &self.directory, node, answer);
             }
-            ToRoot::Input(news) => return self.input.hear(node, news),
+            ToRoot::Input(news) => return self.input.receive(node, news),
             msg => msg,
         };
         if let ToRoot::Hello(hello) = &msg {
             self.directory.learn(node, &hello.addresses);
         }
         // Ranks start, or end: more will follow, or nothing for long.
-        self.trim_at = Some(now() + SETTLED);
+        self.trim_at = Some(now() + TRIM_AFTER);
         self.events.push_back(JobEvent::Message { node, msg });
     }
 
@@ -366,7 +366,7 @@ impl Edges {
             Body::Credit(up_to) => self.input.grant(node, up_to),
             Body::Beat(beat) => self.events.push_back(JobEvent::Beat { node, beat }),
             Body::Broken(_) => {}
-            Body::Store(bytes) => self.store.heard(node, of, &bytes),
+            Body::Store(bytes) => self.store.receive(node, of, &bytes),
             // A guardian on this machine writes them on the lifeline.
             Body::Last(last) => self.events.push_back(nodes::last_words(node, last)),
         }
@@ -403,8 +403,8 @@ impl Edges {
             self.unless(granted, node);
         }
         while let Some((node, broken)) = self.output.take_broken() {
-            let told = self.nodes.broken(node, broken);
-            self.unless(told, node);
+            let sent = self.nodes.broken(node, broken);
+            self.unless(sent, node);
         }
     }
 
@@ -437,7 +437,7 @@ impl Edges {
             self.say(text);
         }
         self.progress.iter_mut().for_each(|progress| progress.record(&record.what, now()));
-        self.parts.hear(record);
+        self.parts.receive(record);
     }
 
     /// Does what the machine asks for.
@@ -445,7 +445,7 @@ impl Edges {
         tracing::trace!(?action, "perform");
         match action {
             JobAction::Connect { node } => {
-                // What is lost with an edge is lost for good: at first there was none.
+                // Data that is lost with an edge is lost for good. A first connection replaces no edge.
                 if self.nodes.had_edge(node) {
                     self.let_go(node);
                 }
@@ -504,7 +504,7 @@ fn progress(plan: &Plan, is_remote: bool) -> Option<Progress> {
     Some(Progress::new(names, onto, now()))
 }
 
-/// This host's name, and those of a job's hosts.
+/// Name of this host, and names of a job's hosts.
 fn names(placement: &Placement) -> (String, Vec<String>) {
     let own = String::from_utf8_lossy(&rlaunch_sys::facts::host::hostname()).into_owned();
     let name = |node: &Node| if node.local { own.clone() } else { node.host.name.clone() };
@@ -515,7 +515,7 @@ fn names(placement: &Placement) -> (String, Vec<String>) {
 fn why(error: &Closed) -> CloseReason {
     match error {
         Closed::Eof | Closed::Truncated => CloseReason::Eof,
-        // It ended without having read all that we sent.
+        // The agent ended without having read all that we sent.
         Closed::Io(error) if error.kind() == io::ErrorKind::ConnectionReset => CloseReason::Eof,
         Closed::Frame { .. } | Closed::Message | Closed::Seal => CloseReason::Malformed,
         Closed::Io(error) => CloseReason::Failed { errno: error.raw_os_error().unwrap_or(0) },

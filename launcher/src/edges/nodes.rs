@@ -88,9 +88,9 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// `local` is the node that is the launcher's own host: its agent exists already. Where it has no ranks, its guardian
-    /// and agent end with their streams.
-    /// `credit` is what each may send at first. `events` gets the time by which this host is to be ready.
+    /// `local` is the node that is the launcher's own host, whose agent exists already. If this host has no ranks, its guardian and agent
+    /// end with their streams.
+    /// `credit` is what each node may send at first. `events` gets the time by which this host is to be ready.
     pub(super) fn new(
         credit: &[u64],
         (local, edge, lifeline): (Option<NodeId>, OwnedFd, Lifeline),
@@ -154,7 +154,7 @@ impl Nodes {
             Ok(Some(frame)) => return Some(frame),
             // An agent may live on without its guardian.
             Ok(None) if node.ended.is_none() => return None,
-            // Somebody else still holds ssh's end of the stream.
+            // Another process still holds ssh's end of the stream.
             Ok(None) => (CloseReason::Eof, OsBytes::default()),
             Err(Closed::Frame { begins, .. }) => (CloseReason::Malformed, OsBytes::new(begins)),
             Err(error) => (why(&error), OsBytes::default()),
@@ -165,8 +165,7 @@ impl Nodes {
         None
     }
 
-    /// A node whose edge has ended, and why, as far as is known by now; with what ssh has to say of it, or what came that is no
-    /// message.
+    /// A node whose edge has ended, and the reason if it is known; with the last words of ssh, or bytes that are no message.
     pub(super) fn take_closed(&mut self) -> Option<(NodeId, CloseReason, OsBytes)> {
         let ended = |id: NodeId| self.list.get(id.index()).and_then(|node| Some((node.keeper?, node.ended.clone()?)));
         let is_over = |closing: &Closing| closing.until <= now() || ended(closing.id).is_some();
@@ -195,8 +194,8 @@ impl Nodes {
         }
     }
 
-    /// The guardian of this host. After the edges: messages of an agent before its guardian ended it come first. The guardian's end may be
-    /// read in the round in which it was written, when the edge had been looked at already: then it is reported in the next.
+    /// Polls the guardian of this host, after the edges: messages of an agent come before the end of its guardian. The guardian's end may
+    /// be written after the edge was polled in the same round, so it is reported in the next round.
     pub(super) fn poll_guardian(&mut self, cx: &mut Context<'_>, events: &mut VecDeque<JobEvent>) {
         if let Some((id, guardian)) = &mut self.guardian {
             let node = *id;
@@ -297,7 +296,7 @@ impl Nodes {
         self.remote.end_carriers(hard);
     }
 
-    /// Lets go of those that watched over us: the job is over.
+    /// Dismisses the processes that watched over the launcher, after the end of the job.
     pub(super) fn dismiss(&mut self) {
         self.remote.dismiss();
         self.unused = None;
@@ -409,8 +408,8 @@ mod tests {
     use std::future::poll_fn;
     use std::io::Write as _;
 
-    /// The events, in order, where an agent sends and its guardian has its last word between two looks of the runtime.
-    fn heard(last_word: &[u8], agent_lives: bool) -> Vec<&'static str> {
+    /// The events, in order, if an agent and its guardian send their last words between two polls of the runtime.
+    fn order(last_word: &[u8], agent_lives: bool) -> Vec<&'static str> {
         let id = NodeId::new(0);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (edge, agent) = UnixStream::pair().unwrap();
@@ -419,7 +418,7 @@ mod tests {
             let local = (Some(id), edge.into(), Lifeline::new(lifeline.into(), None));
             let mut events = VecDeque::new();
             let mut nodes = Nodes::new(&[0], local, Remote::none(), &mut events).unwrap();
-            // So the runtime knows that there is something to read, as after the agent's descriptor.
+            // The runtime then knows that there is something to read, as after the agent's descriptor.
             guardian.write_all(&last_word[..1]).unwrap();
             tokio::task::yield_now().await;
             tokio::task::yield_now().await;
@@ -447,12 +446,12 @@ mod tests {
         })
     }
 
-    /// An agent that could not build its event loop reported that, and its guardian had counted: the job learned that its agent was lost
-    /// without a message.
+    /// An agent that could not build its event loop reported that, and its guardian had counted. The job learned only that its agent was
+    /// lost without a message.
     #[test]
     fn agent_messages_come_before_guardians_end() {
         let record = rlaunch_sys::guardian::example_frame(0, 0, false, &[]).split_off(16);
-        assert_eq!(heard(&record, false), ["the agent", "the edge", "the guardian"]);
-        assert_eq!(heard(&record[..20], true), ["the agent", "the guardian"], "it was killed, and the agent lives on");
+        assert_eq!(order(&record, false), ["the agent", "the edge", "the guardian"]);
+        assert_eq!(order(&record[..20], true), ["the agent", "the guardian"], "it was killed, and the agent lives on");
     }
 }

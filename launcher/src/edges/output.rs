@@ -49,8 +49,8 @@ pub(super) struct Output {
 
 /// Which side takes what.
 struct Routes {
-    /// The output of ranks to stdout, and to stderr. Where both lead to the same place (`2>&1`) it is one side for both, or a
-    /// line of one could come to stand in a line of the other.
+    /// Sides for the output of ranks to stdout and stderr. If both lead to the same place (`2>&1`), there is one side for both: a line
+    /// of one must not interrupt a line of the other.
     ranks: [usize; 2],
     /// Words of our own.
     own: usize,
@@ -70,7 +70,7 @@ impl Routes {
 pub(super) struct Files {
     pub(super) out: Option<OwnedFd>,
     pub(super) err: Option<OwnedFd>,
-    /// One file takes both.
+    /// Whether one file takes both.
     pub(super) shared: bool,
 }
 
@@ -83,7 +83,7 @@ impl Files {
         let [out, err] = names;
         let shared = out.is_some() && out == err;
         let open = |name: &OsBytes| {
-            // It may be on a file system that does not answer.
+            // The file may be on a file system that does not answer.
             let file = origin.interruptibly(|| File::create(OsStr::from_bytes(name)));
             file.map(OwnedFd::from)
                 .map_err(|error| CannotWrite { name: name.clone(), why: rlaunch_sys::reason(&error) })
@@ -217,7 +217,7 @@ impl Output {
         }
     }
 
-    /// Where words of our own are written: stdout, once stderr cannot be written. If the reader of stderr has left, they are dropped.
+    /// Side for words of our own: stdout, once stderr cannot be written. If the reader of stderr has left, these words are dropped.
     fn own(&self) -> usize {
         let fails = |side: &Side| side.sink.failed().is_some_and(|errno| errno != EPIPE);
         if self.sides.get(self.routes.own).is_some_and(fails) { 0 } else { self.routes.own }
@@ -286,11 +286,11 @@ impl Output {
     }
 
     fn is_drained(&self) -> bool {
-        // All are asked, so that all tell.
+        // All sinks are asked, so that each of them rings when it becomes idle.
         self.sides.iter().fold(true, |drained, side| side.turn.is_empty() & side.sink.is_idle() & drained)
     }
 
-    /// How long our last words may take: a writer that is blocked then is left behind.
+    /// Limit for the time that our last words take: rlaunch exits without a writer that is blocked then.
     pub(super) const fn patience(&self) -> Span {
         if self.abandoned { ABANDONED_PATIENCE } else { PATIENCE }
     }
@@ -396,7 +396,7 @@ fn continued(label: &Prefix, at: &Placement, id: StreamId) -> Vec<u8> {
     let n = rank.get();
     let placed = at.ranks.get(rank.index());
     let host = placed.and_then(|placed| at.nodes.get(placed.node.index())).map(|node| node.host.name.as_bytes());
-    let who = Who {
+    let subject = Who {
         rank: at.in_world(rank),
         group: at.worlds.group(at.world_of(rank)),
         local_rank: placed.map_or(LocalRank::new(n), |placed| placed.local_rank),
@@ -405,5 +405,5 @@ fn continued(label: &Prefix, at: &Placement, id: StreamId) -> Vec<u8> {
         pid: None,
         std: id.std(),
     };
-    label.render(&who).map(|label| label.as_slice().to_vec()).unwrap_or_default()
+    label.render(&subject).map(|label| label.as_slice().to_vec()).unwrap_or_default()
 }

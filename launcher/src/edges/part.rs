@@ -15,8 +15,8 @@ use std::task::Context;
 
 /// A concern of the edges with its own state. A part uses no other part.
 pub(super) trait Part {
-    /// A record of the job's log.
-    fn hear(&mut self, _record: &Record) {}
+    /// Receives a record of the job's log.
+    fn receive(&mut self, _record: &Record) {}
 
     /// Ranks have other places.
     fn place(&mut self, _placement: &Arc<Placement>) {}
@@ -55,8 +55,8 @@ pub(super) struct Outcome {
 
 /// A part that not every job has.
 impl<P: Part> Part for Option<P> {
-    fn hear(&mut self, record: &Record) {
-        self.iter_mut().for_each(|part| part.hear(record));
+    fn receive(&mut self, record: &Record) {
+        self.iter_mut().for_each(|part| part.receive(record));
     }
 
     fn place(&mut self, placement: &Arc<Placement>) {
@@ -97,8 +97,8 @@ macro_rules! parts {
         }
 
         impl Part for Parts {
-            fn hear(&mut self, record: &Record) {
-                $(self.$field.hear(record);)*
+            fn receive(&mut self, record: &Record) {
+                $(self.$field.receive(record);)*
             }
 
             fn place(&mut self, placement: &Arc<Placement>) {

@@ -39,7 +39,7 @@ impl Parting {
         Some(push)
     }
 
-    /// When the next signal is due, or the wait is over.
+    /// The time when the next signal is due, or the wait ends.
     pub(super) const fn deadline(&self) -> Mono {
         self.at
     }

@@ -1,6 +1,6 @@
-//! Questions of the agent that holds a store, whose connections are: passed on to the hosts that they come from.
+//! Questions of the agent that holds a store about the owners of connections: passed on to the hosts of these connections.
 //!
-//! Agents have no edges to each other, so these go through ours. No machine hears of them: they are about connections.
+//! Agents have no edges to each other, so the questions go through ours. No machine receives the questions: they are about connections.
 
 use super::nodes::Nodes;
 use rlaunch_base::capped::Capped;
@@ -76,7 +76,7 @@ impl Directory {
 
 /// Asks those hosts, unless the address is all that matters.
 pub(super) fn ask(nodes: &mut Nodes, directory: &Directory, asker: NodeId, question: Question) {
-    // Whatever it says that it is.
+    // The agent's own name for itself does not count.
     let question = Question { asker, ..question };
     match question.guard {
         Guard::Hosts => directory.let_in(nodes, &question),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn each_host_is_asked_about_its_own_addresses() {
+    fn each_host_is_asked_about_addresses_of_that_host() {
         let mut directory = Directory::default();
         let (a, b) = (NodeId::new(1), NodeId::new(2));
         let address = |text: &str| comer(text).from.address;
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_answers_for_its_own_addresses_only() {
+    fn answers_of_a_host_count_only_for_addresses_of_that_host() {
         let mut directory = Directory::default();
         let (a, b) = (NodeId::new(1), NodeId::new(2));
         let docker = comer("172.17.0.1:1");
@@ -142,7 +142,7 @@ mod tests {
         directory.learn(b, &[comer("10.0.0.2:1").from.address, docker.from.address]);
         let says = |node, comer| directory.is_of(node, &Verdict { comer, member: Some(1), foreign: false });
         assert!(says(a, comer("10.0.0.1:7")) && says(b, comer("[::ffff:10.0.0.2]:6")));
-        assert!(!says(b, comer("10.0.0.1:7")), "it would let in whoever is on another host");
+        assert!(!says(b, comer("10.0.0.1:7")), "a host does not answer for another host");
         assert!(!says(a, docker) && !says(b, docker), "one that several have is nobody's");
         assert!(!says(a, comer("10.0.0.9:1")), "nor is one that none has");
     }

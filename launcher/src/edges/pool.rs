@@ -44,7 +44,7 @@ impl Warner {
         self.has_connections
     }
 
-    /// The pool, if its process has ended. It sends nothing after the hosts.
+    /// The pool, if its process has ended. A pool sends nothing after the hosts.
     pub(crate) fn ended(&self) -> Option<&str> {
         let read = rlaunch_sys::socket::recv(&self.stream, &mut [0]);
         let is_open = read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
@@ -71,8 +71,8 @@ impl Pool {
 }
 
 impl Part for Pool {
-    /// The pool hears of warnings.
-    fn hear(&mut self, record: &Record) {
+    /// Reports warnings to the pool.
+    fn receive(&mut self, record: &Record) {
         if let (Some(warner), What::News(JobNews::HostWarned { node, .. })) = (&self.0, &record.what) {
             warner.get_ref().warn(*node);
         }

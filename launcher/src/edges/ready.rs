@@ -1,5 +1,5 @@
-//! Which edges have to be looked at. Each has a waker of its own, so that a job of a thousand hosts does not ask all of them
-//! whenever one has something to say; and none is forgotten when a round has no time for more (tokio's budget).
+//! Edges that have to be polled. Each edge has a waker of its own: a job of a thousand hosts does not poll all edges whenever one has
+//! something to say. No edge is forgotten when a round has no time for more (tokio's budget).
 
 use rlaunch_base::id::NodeId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edge_is_named_once_and_wakes_once_until_it_was_looked_at() {
+    fn edge_is_named_once_and_wakes_once_until_polled() {
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
         let cx = Context::from_waker(&waker);

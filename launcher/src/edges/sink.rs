@@ -1,11 +1,11 @@
 //! A descriptor that is shared with the shell and may block: a permanent thread of its own writes to it.
 //!
-//! Bytes that the kernel takes without waiting are written at once, without the thread: pipes, sockets and /dev/null support that
+//! Bytes that the kernel takes without waiting are written at once, without the thread. Pipes, sockets and /dev/null support that
 //! (`RWF_NOWAIT`), files and terminals do not. The thread starts with the first byte that is left for it. Waiting bytes are bounded by
 //! the credit that was granted for them, and those of the event log by the records that are pushed (`log`).
 //!
-//! If the kernel refuses the thread (a limit on processes, a filter of system calls), the machine thread writes: as much as the
-//! descriptor takes without blocking, and again every [`RETRY`], together with another attempt to start the thread.
+//! If the kernel refuses the thread (a limit on processes, a filter of system calls), the machine thread writes. Every [`RETRY`], it writes
+//! as much as the descriptor takes without blocking, and tries again to start the thread.
 
 use super::ledger::{Ledger, Tally};
 use bytes::{Buf as _, Bytes};
@@ -76,7 +76,7 @@ struct State {
     /// The thread is writing what it has taken out of the queue.
     busy: bool,
     /// Whether the end of the last write has to be reported.
-    tell: bool,
+    is_end_awaited: bool,
     /// errno of the write that failed; everything is dropped since then.
     failed: Option<i32>,
     /// Bytes of ranks that were dropped.
@@ -193,7 +193,7 @@ impl Sink {
         }
     }
 
-    /// Writes in the machine thread, which must not block. So it writes no more than the descriptor is known to take.
+    /// Writes in the machine thread, which must not block: no more than the descriptor is known to take.
     fn write_ready(&mut self) {
         let raw = self.target.raw();
         let takes = match rlaunch_sys::fd::kind(raw) {
@@ -237,8 +237,7 @@ impl Sink {
         self.retry_at
     }
 
-    /// Writes what the kernel takes without waiting; whether that was anything. An error is the thread's to meet again, and
-    /// to tell.
+    /// Writes what the kernel takes without waiting; returns whether that was anything. The thread meets an error again, and reports it.
     fn write_now(&mut self) -> bool {
         let mut moved = false;
         while !self.collected.pieces.is_empty() {
@@ -268,11 +267,11 @@ impl Sink {
         self.shared.lock().failed
     }
 
-    /// Whether nothing is waiting or being written. If something is, the bell will tell when that has changed.
+    /// Whether nothing is waiting or being written. If something is, the bell rings when that has changed.
     pub(super) fn is_idle(&self) -> bool {
         let mut state = self.shared.lock();
         let idle = state.is_idle();
-        state.tell = !idle;
+        state.is_end_awaited = !idle;
         idle && self.collected.pieces.is_empty()
     }
 
@@ -281,8 +280,8 @@ impl Sink {
         self.shared.lock().waiting + self.collected.bytes
     }
 
-    /// Its state, for streams that wait for their turn: a sink that drops everything delays none. If it is not idle, the bell will tell
-    /// when it is.
+    /// State for streams that wait for their turn: a sink that drops everything delays none. If the sink is not idle, the bell rings when
+    /// it is.
     pub(super) fn pace(&self) -> Pace {
         if self.is_idle() {
             return Pace::Idle;
@@ -380,8 +379,8 @@ impl Batch {
         self.pieces.iter().take(PIECES).map(|piece| IoSlice::new(&piece.bytes)).collect()
     }
 
-    /// Takes `n` bytes from the front, which were written: tells what the pieces that are complete now did cost, and returns
-    /// how many bytes were ranks'.
+    /// Takes `n` written bytes from the front. Calls `complete` with the cost of each complete piece, and returns how many bytes were of
+    /// ranks.
     fn advance(&mut self, mut n: usize, mut complete: impl FnMut(NodeId, u64)) -> u64 {
         let mut of_ranks = 0;
         self.bytes = self.bytes.saturating_sub(n);
@@ -419,9 +418,9 @@ fn write_all(shared: &Shared, target: &Target) {
         let mut state = shared.lock();
         state.busy = false;
         state.in_hand = 0;
-        let tell = state.queue.is_empty() && std::mem::take(&mut state.tell);
+        let is_end_due = state.queue.is_empty() && std::mem::take(&mut state.is_end_awaited);
         drop(state);
-        if tell {
+        if is_end_due {
             shared.ledger.bell().ring();
         }
     }
@@ -438,14 +437,14 @@ fn write_batch(shared: &Shared, target: &Target, batch: &mut Batch) {
                 state.in_hand = state.in_hand.saturating_sub(of_ranks);
                 state.waiting = state.waiting.saturating_sub(n);
                 // Unless `abandon` counted them before.
-                let told: Vec<_> =
+                let costs: Vec<_> =
                     done.iter().map(|(node, cost)| (node, state.in_hand_cost.spend(node, cost))).collect();
                 drop(state);
-                told.into_iter().for_each(|(node, cost)| shared.ledger.add(node, cost));
+                costs.into_iter().for_each(|(node, cost)| shared.ledger.add(node, cost));
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::Interrupted => {}
-                // Somebody we share it with has made it non-blocking.
+                // Another process that shares the descriptor has made it non-blocking.
                 io::ErrorKind::WouldBlock => rlaunch_sys::fd::wait_writable(target.raw()),
                 _ => {
                     batch.take();

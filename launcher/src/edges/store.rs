@@ -1,6 +1,6 @@
-//! The job's namespace, which lives here, and the way between agents for what is asked of this generation's.
+//! The job's namespace, which lives here, and the way between agents for requests to this generation's namespace.
 //!
-//! No machine hears of any of it: it is between the programs of the job.
+//! No machine receives these requests: they are between the programs of the job.
 
 use super::nodes::Nodes;
 use super::now;
@@ -77,7 +77,7 @@ impl Store {
             home.is_lost &= home.node == head;
             home.node = head;
         }
-        // Of several worlds with one name the last counts.
+        // The last of several worlds with one name counts.
         let named = placement.worlds.ids().map(|world| (placement.worlds.group(world).to_vec(), world));
         let groups: BTreeMap<Vec<u8>, WorldId> = named.filter(|(name, _)| !name.is_empty()).collect();
         let mut before = std::mem::take(&mut self.groups);
@@ -111,8 +111,8 @@ impl Store {
         self.shared.remove(&number);
     }
 
-    /// An agent says something; `of` is whom it names.
-    pub(super) fn heard(&mut self, from: NodeId, of: NodeId, bytes: &[u8]) {
+    /// Receives a frame of an agent; `of` is the node that the frame names.
+    pub(super) fn receive(&mut self, from: NodeId, of: NodeId, bytes: &[u8]) {
         match unstamped(bytes) {
             Ok((number, Passage::Up(space, up))) if let Some((ticket, words)) = self.refuses(from, &up) => {
                 self.push(from, from, stamped(number, Passage::Down(space, Down::Answer(ticket, false, &words))));
@@ -186,18 +186,18 @@ impl Store {
     pub(super) fn lost(&mut self, node: NodeId) {
         self.out.remove(&node);
         self.job.receive(now(), node, Up::Lost);
-        let mut told = Vec::new();
+        let mut frames = Vec::new();
         for (number, home) in &mut self.shared {
             if node == home.node {
                 home.is_lost = true;
                 let hosts = std::mem::take(&mut home.hosts).into_iter();
                 let closed = |host| (host, host, stamped(*number, Passage::Down(Space::Generation, Down::Closed)));
-                told.extend(hosts.map(closed));
+                frames.extend(hosts.map(closed));
             } else if home.hosts.remove(&node) {
-                told.push((home.node, node, stamped(*number, Passage::Up(Space::Generation, Up::Lost))));
+                frames.push((home.node, node, stamped(*number, Passage::Up(Space::Generation, Up::Lost))));
             }
         }
-        told.into_iter().for_each(|(to, of, bytes)| self.push(to, of, bytes));
+        frames.into_iter().for_each(|(to, of, bytes)| self.push(to, of, bytes));
         self.send_actions();
     }
 
@@ -226,7 +226,7 @@ impl Store {
             while link.has_store_room()
                 && let Some((of, bytes)) = waiting.pop()
             {
-                // It has room: the limit is far away.
+                // The edge has room: the limit is far away.
                 let _room = link.store(of, &bytes);
             }
             !waiting.is_empty()

@@ -52,7 +52,7 @@ pub(super) fn record(record: &Record, own: &str, hosts: &[String]) {
         What::WorldStart(line) => debug!("world {} begins: {} programs", line.group, line.apps.len()),
         What::News(news) => debug!("{news:?}"),
         What::NodeNews { node, news } => debug!("{}: {news:?}", host(node)),
-        // It is made where the log is written, and never comes here.
+        // This record is made where the log is written, and never comes here.
         What::LogLost { records } => debug!("{records} records are missing in the event log"),
         What::OutputEnd { lost, .. } => debug!("all output is written, {lost} bytes are lost"),
         What::JobEnd { exit, launch, never_started, .. } => {

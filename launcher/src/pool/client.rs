@@ -37,7 +37,7 @@ const END: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PoolError {
     /// There is none of this name.
-    #[error("there is no pool {name} in {dir}{}", those(others, elsewhere.as_ref()))]
+    #[error("there is no pool {name} in {dir}{}", other_pools(others, elsewhere.as_ref()))]
     None { name: String, dir: String, others: Vec<String>, elsewhere: Option<(String, String)> },
     /// Its directory could be another user's work.
     #[error("the pool {name} is not used: {why}")]
@@ -65,13 +65,13 @@ pub(crate) enum PoolError {
     Version { name: String },
     #[error("the pool {name} is starting or ending: its process {pid} takes no commands now")]
     Between { name: String, pid: u32 },
-    /// It has ended, and some of its hosts were not seen empty.
+    /// A pool that has ended before all of its hosts were seen empty.
     #[error("the pool {name} has ended, and {}", show::remains(hosts))]
     Remains { name: String, hosts: Vec<HostReport> },
 }
 
 /// The names of other pools, or the directory in which the pool is up.
-fn those(others: &[String], elsewhere: Option<&(String, String)>) -> String {
+fn other_pools(others: &[String], elsewhere: Option<&(String, String)>) -> String {
     match (others, elsewhere) {
         (_, Some((dir, _))) => format!("; it is up in {dir}"),
         ([], None) => "; none is up".to_owned(),
@@ -224,7 +224,7 @@ impl Line {
     /// is there still.
     ///
     /// # Errors
-    /// The time is over, or the user has left.
+    /// The time has run out, or the user has left.
     fn wait(&self, limit: Option<Duration>, mut say: impl FnMut(&str) -> bool) -> Result<(), PoolError> {
         let began = Instant::now();
         let mut is_silent = false;

@@ -30,7 +30,7 @@ pub(super) struct Client {
     pub(super) limit: Option<Mono>,
     /// The hosts that it wants.
     pub(super) need: Option<Need>,
-    /// It ends the pool, and stays connected until then.
+    /// Whether the client ends the pool, and stays connected until then.
     pub(super) awaits_end: bool,
     /// How long its job may take to end, if the client has sent that.
     pub(super) ends_within: Option<Span>,

@@ -181,18 +181,18 @@ fn errors(outcomes: &[Outcome], err: &BTreeMap<u64, String>) -> String {
 }
 
 fn json_text(outcomes: &[Outcome], out: &BTreeMap<u64, String>, err: &BTreeMap<u64, String>, by_slice: bool) -> String {
-    let one = |outcome: &Outcome| {
+    let to_json = |outcome: &Outcome| {
         let Outcome { rank, host, slice, code, signal, took } = outcome;
         let [output, errors] = [out, err].map(|all| all.get(rank).cloned().unwrap_or_default());
         json!({ "rank": rank, "host": host, "slice": slice, "code": code, "signal": signal, "ms": took, "output": output, "errors": errors })
     };
     if !by_slice {
-        return format!("{}\n", json!({ "results": outcomes.iter().map(one).collect::<Vec<_>>() }));
+        return format!("{}\n", json!({ "results": outcomes.iter().map(to_json).collect::<Vec<_>>() }));
     }
     let mut slices: Vec<Value> = Vec::new();
     for group in outcomes.chunk_by(|a, b| a.slice == b.slice) {
         let name = group.first().map(|outcome| outcome.slice.clone());
-        let results: Vec<Value> = group.iter().map(one).collect();
+        let results: Vec<Value> = group.iter().map(to_json).collect();
         slices.push(Value::from(Map::from_iter([
             ("slice".to_owned(), json!(name)),
             ("results".to_owned(), json!(results)),

@@ -114,7 +114,7 @@ struct Link {
     has_metadata: bool,
     /// Its warnings are to be waited for.
     is_unwatched: bool,
-    /// A job has it, whose agent hears of warnings.
+    /// Whether a job has the host: the agent of the job receives its warnings.
     is_held: bool,
     /// Further sessions over the open connection are refused.
     is_cold: bool,
@@ -501,7 +501,7 @@ mod tests {
 
     /// The line goes through the login shell of the user, whichever that is.
     #[test]
-    fn line_is_one_word_for_any_shell_and_its_answer_is_found() {
+    fn line_is_one_word_for_any_shell_and_the_answer_is_found() {
         let end = Question::End(JobId([0xab; 16]));
         for question in [Question::Facts, Question::Warning, end] {
             let text = String::from_utf8(line(question, "e() { return 127; }; ")).unwrap();

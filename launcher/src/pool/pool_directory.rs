@@ -255,7 +255,7 @@ impl PoolDirectory {
         }
     }
 
-    /// Removes all of it. The lock is still held. Where it is the lock of this directory no more, nothing is removed.
+    /// Removes the whole directory, while the lock is still held. If this directory has another lock by now, nothing is removed.
     pub(super) fn remove(&self, lock: &File) {
         if !self.is_locked_by(lock) {
             return;
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn directory_that_others_can_write_to_and_a_link_are_refused() {
+    fn directory_that_other_users_can_write_to_and_a_link_are_refused() {
         let directory = scratch("check");
         let above = directory.path().parent().unwrap().to_owned();
         fs::create_dir(directory.path()).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_pool_that_was_killed_are_removed_and_those_of_its_successor_stay() {
+    fn files_of_a_killed_pool_are_removed_and_files_of_the_successor_stay() {
         let directory = scratch("killed");
         let above = directory.path().parent().unwrap().to_owned();
         let killed = directory.take(1).unwrap().unwrap();

@@ -73,7 +73,7 @@ pub(super) struct Server {
     lock: File,
     /// The file of the socket; `None`: it was removed at once.
     socket: Option<FileId>,
-    /// Tells when the directory is removed or renamed.
+    /// The watch for a removed or renamed directory.
     watch: Option<DirectoryWatch>,
     events: Events,
     pool: Pool,

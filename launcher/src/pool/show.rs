@@ -25,7 +25,7 @@ fn command(command: &OsBytes) -> String {
 
 /// Jobs that have hosts, and the number of those that wait.
 pub(super) fn holders(holders: &[Holder], waiting: u32) -> String {
-    let one = |holder: &Holder| {
+    let describe = |holder: &Holder| {
         let hosts = phrases::count(holder.hosts.into(), "host");
         let ending = if holder.is_ending { ", ending" } else { "" };
         format!(
@@ -36,7 +36,7 @@ pub(super) fn holders(holders: &[Holder], waiting: u32) -> String {
             holder.age
         )
     };
-    let mut all: Vec<String> = holders.iter().take(NAMED).map(one).collect();
+    let mut all: Vec<String> = holders.iter().take(NAMED).map(describe).collect();
     if holders.len() > NAMED {
         all.push(format!("{} more", holders.len() - NAMED));
     }
@@ -53,7 +53,7 @@ pub(super) fn lacking(report: &Report, is_for_all: bool) -> String {
     if usable == report.hosts.len() || (is_for_all && usable > 0) {
         return String::new();
     }
-    let one = |host: &HostReport| {
+    let describe = |host: &HostReport| {
         let note = if host.note.is_empty() { String::new() } else { format!(" ({})", host.note) };
         match host.state {
             HostWord::Reaching => format!("{} is being reached{note}", host.name),
@@ -62,7 +62,7 @@ pub(super) fn lacking(report: &Report, is_for_all: bool) -> String {
     };
     let bad: Vec<&HostReport> = report.hosts.iter().filter(|host| !is_usable(host)).collect();
     let mut all = vec![format!("it can use {usable} of its {}", phrases::count(report.hosts.len() as u64, "host"))];
-    all.extend(bad.iter().take(NAMED).map(|host| one(host)));
+    all.extend(bad.iter().take(NAMED).map(|host| describe(host)));
     if bad.len() > NAMED {
         all.push(format!("{} more", bad.len() - NAMED));
     }
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_have_a_line_each_above_their_hosts() {
+    fn slices_have_a_line_each_above_the_hosts() {
         let slice = |slot, name: &str, state| SliceReport { slot, name: name.into(), state };
         let both = vec![slice(0, "a", HostWord::Lost), slice(2, "c", HostWord::Free)];
         let slices = Slices { sizes: vec![1], slices: both };

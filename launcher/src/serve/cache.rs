@@ -1,8 +1,8 @@
-//! The directory that an agent was started from, if that is a cache: every version of rlaunch leaves a binary there, and old ones have to
-//! be removed. An agent that has just arrived does so, which happens once for each version and host.
+//! The directory that an agent was started from, if that is a cache. Every version of rlaunch leaves a binary there, and old binaries have
+//! to be removed. An agent that has just arrived does so, which happens once for each version and host.
 //!
-//! When a binary was last of use is its time of modification: agents refresh it. A binary that runs on this host is never
-//! removed; one that runs on another host, which shares the directory, was refreshed when it was started there.
+//! The time of modification of a binary is the time when it was last of use: agents refresh it. A binary that runs on this host is never
+//! removed. A binary that runs on another host, which shares the directory, was refreshed when it was started there.
 
 use rlaunch_plan::bootstrap::Hash;
 use std::fs::{self, File, Metadata};
@@ -31,18 +31,18 @@ fn age(meta: &Metadata, now: SystemTime) -> Duration {
 pub(super) fn refresh(own: &File) {
     let now = SystemTime::now();
     if own.metadata().is_ok_and(|meta| age(&meta, now) > FRESH) {
-        // Where it may not be, it looks older than it is, and is sent again one day.
+        // If this is refused, the binary looks older than it is, and is sent again one day.
         let _refused = own.set_modified(now);
     }
 }
 
-/// Removes what is old in a directory that only we can write. Whatever fails is left to the next one.
+/// Removes what is old in a directory that only we can write. The next agent tries again to remove what is left.
 pub(super) fn prune(dir: &Path) {
     let (now, mut binaries, mut doomed) = (SystemTime::now(), Vec::new(), Vec::new());
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.take(LOOKED_AT).flatten() {
         let name = entry.file_name();
-        // Of links the link itself.
+        // For a link, the metadata of the link itself.
         let Ok(meta) = entry.metadata() else { continue };
         match kind(name.as_encoded_bytes()) {
             Some(Kind::Binary) if meta.is_file() => binaries.push((age(&meta, now), meta.ino(), entry.path())),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_kept_and_of_the_old_ones_those_that_run() {
+    fn newest_binaries_and_running_binaries_are_kept() {
         let dir = scratch("prune");
         let name = |n: u8| format!("agent-{}", Hash([n; 32]));
         let young: Vec<_> = (0..3).map(|n| make(&dir, &name(n), 1)).collect();

@@ -66,7 +66,7 @@ fn encoded(text: &str) -> String {
     word
 }
 
-/// The text behind a part of a word. A sign that stands for nothing stays.
+/// The text that a part of a word encodes. A `%` without a code stays.
 pub(crate) fn decoded(word: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = word;
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_of_a_holder_is_read_back_as_it_is() {
+    fn command_of_a_holder_is_read_back_unchanged() {
         for text in ["python3 my_train.py --x=1:2", "100% of\tit%20", "a\u{3000}b", ""] {
             let word = encoded(text);
             assert!(!word.contains(char::is_whitespace), "{word}");

@@ -28,8 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The longest wait for the end of a job. The pool asks again then.
 const END: Duration = Duration::from_secs(600);
 
-/// Everything behind `rlaunch agent`: `verify HASH`; `end JOB` and `warning` for a pool; `direct JOB ENDS`, as srun starts it; or how it came to be started, and the directory
-/// that the login began in.
+/// `rlaunch agent` with its words: `verify HASH`; `end JOB` and `warning` for a pool; `direct JOB ENDS`, as srun starts it; or flags for
+/// the way in which it was started, and the directory that the login began in.
 pub(crate) fn run(words: &[OsString], origin: Origin) -> u8 {
     match words {
         [verify, hash] if verify == "verify" => verify_own(hash.as_bytes()),
@@ -50,7 +50,7 @@ fn verify_own(hash: &[u8]) -> u8 {
 /// Waits until nothing of a job is left on this host: 0. Else it is not known, or our caller has gone.
 fn wait_for_end(job: &str) -> u8 {
     let ended = fd::duplicate(0).and_then(|caller| rlaunch_sys::job_parts::wait_for_end(job, END, &caller));
-    u8::from(!ended.is_ok_and(|is_over| is_over))
+    u8::from(!ended.is_ok_and(|is_ended| is_ended))
 }
 
 /// Waits until the metadata server of this host warns: 0, and the source of the warning.
@@ -63,7 +63,7 @@ fn wait_for_warning() -> u8 {
 
 fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
     let is = |flag| flags.iter().any(|word| word == flag);
-    // The shell is in the directory of the binary. The launcher needs a moment to hear of us and to answer.
+    // The shell is in the directory of the binary. The launcher needs a moment to learn of us and to answer.
     if is("fresh") {
         cache::prune(std::path::Path::new("."));
     }
@@ -73,7 +73,7 @@ fn serve(flags: &[OsString], dir: Option<&OsString>, origin: Origin) -> u8 {
         cache::refresh(&own);
     }
     if let Some(dir) = dir {
-        // Where it is gone each program's own directory is still to come.
+        // If the directory is gone, each program's own directory is still to come.
         let _gone = std::env::set_current_dir(dir);
     }
     if is("step") {

@@ -201,7 +201,7 @@ mod tests {
 
     /// An agent gave up then, and its host fell back or ended the job.
     #[test]
-    fn connection_that_is_closed_before_its_answer_is_made_again() {
+    fn connection_that_is_closed_before_the_answer_is_made_again() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let peer = listener.local_addr().unwrap();
         let step = StepPreamble { job: JobId([1; 16]), epoch: 0, port: peer.port(), secret: Secret([5; 32]) };

@@ -42,7 +42,7 @@ fn pictures_of_kept_logs() {
 
 /// As in the line that is printed while the job runs.
 #[test]
-fn restart_for_ranks_that_rejoin_is_not_named_after_one_that_left_for_them() {
+fn restart_for_rejoining_ranks_is_not_named_after_the_rank_that_left() {
     let mut log =
         String::from("{\"v\":1,\"t\":0,\"ev\":\"job.start\",\"world_size\":4,\"hosts\":[\"a\"],\"apps\":[]}\n");
     let joined = |rank: u32| format!("{{\"rank\":{rank},\"kind\":\"joined\",\"text\":\"\"}}");

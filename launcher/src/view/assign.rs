@@ -62,7 +62,7 @@ pub(crate) fn json(fates: &RankFates) -> String {
     let of = |round: &Round, number: fn(&WorldMember) -> Option<Rank>| {
         round.members.iter().map(|member| number(member).map(Rank::get)).collect::<Vec<_>>()
     };
-    let one = |round: &Round| {
+    let to_json = |round: &Round| {
         json!({
             "lost": numbers(&round.lost),
             "joined": numbers(&round.joined),
@@ -73,16 +73,16 @@ pub(crate) fn json(fates: &RankFates) -> String {
             "active_rank": of(round, |member| member.active_rank),
         })
     };
-    let rounds: Vec<_> = fates.rounds.iter().map(one).collect();
+    let rounds: Vec<_> = fates.rounds.iter().map(to_json).collect();
     format!("{}\n", json!({ "policy": fates.policy.to_string(), "rounds": rounds, "note": fates.note }))
 }
 
 fn rounds(fates: &RankFates) -> Vec<Vec<String>> {
     let titles = ["round", "lost", "back", "discarded", "healthy", "active", "reserve"];
     let line = |(at, round): (usize, &Round)| {
-        let who = [&round.lost, &round.joined, &round.discarded].map(|ranks| phrases::some(ranks));
+        let lists = [&round.lost, &round.joined, &round.discarded].map(|ranks| phrases::some(ranks));
         let counts = [round.size, round.active, round.size.saturating_sub(round.active)].map(|count| count.to_string());
-        [at.to_string()].into_iter().chain(who).chain(counts).collect()
+        [at.to_string()].into_iter().chain(lists).chain(counts).collect()
     };
     let lines = fates.rounds.iter().enumerate().map(line);
     [titles.map(str::to_owned).to_vec()].into_iter().chain(lines).collect()

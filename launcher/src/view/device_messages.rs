@@ -14,15 +14,15 @@ use rlaunch_protocol::guard::devices::{DeviceHolder, Kept, LockFound, OddFile};
 use rlaunch_protocol::wire::to_root::NodeRefusal;
 
 /// Whether both refusals are about devices: they share a table.
-pub(super) const fn are_both(one: &NodeRefusal, other: &NodeRefusal) -> bool {
-    matches!((one, other), (NodeRefusal::Devices { .. }, NodeRefusal::Devices { .. }))
+pub(super) const fn are_both(first: &NodeRefusal, second: &NodeRefusal) -> bool {
+    matches!((first, second), (NodeRefusal::Devices { .. }, NodeRefusal::Devices { .. }))
 }
 
 /// The table of the holders on all hosts, and the way out. `cleans`: for `rlaunch clean`, which starts nothing.
 pub(super) fn table(report: &Report, hosts: &str, why: &NodeRefusal, cleans: bool) -> Said {
     let own = |(node, why): &(NodeId, NodeRefusal)| are_both(why, why) && !report.left_out.contains(node);
     let mut refused: Vec<(String, &NodeRefusal)> =
-        report.refused.iter().filter(|one| own(one)).map(|(node, why)| (host(report, *node), why)).collect();
+        report.refused.iter().filter(|entry| own(entry)).map(|(node, why)| (host(report, *node), why)).collect();
     if refused.is_empty() {
         refused.push((hosts.to_owned(), why));
     }
@@ -43,7 +43,7 @@ pub(super) fn table(report: &Report, hosts: &str, why: &NodeRefusal, cleans: boo
             text.push_str(&format!("\n  {name:<width$}  {row}"));
         }
     }
-    let nodes: Vec<NodeId> = report.refused.iter().filter(|one| own(one)).map(|(node, _)| *node).collect();
+    let nodes: Vec<NodeId> = report.refused.iter().filter(|entry| own(entry)).map(|(node, _)| *node).collect();
     let named = if nodes.is_empty() { hosts.to_owned() } else { list(report, &nodes) };
     (text, Some(way_out(&refused, &at(report, &named), cleans).into()))
 }
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn way_out_is_one_that_helps() {
+    fn way_out_fits_the_reasons_to_keep_holders() {
         for (kept, way) in [
             (&[Kept::Trial, Kept::Trial][..], "the same without --dry-run"),
             (&[Kept::Policy, Kept::OtherUser], "as root: rlaunch clean -H n --clean-devices all"),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_is_no_lock_file_is_named_and_regular_one_with_the_command_for_root() {
+    fn odd_file_in_place_of_lock_file_is_named_with_the_command_for_root_if_regular() {
         let said = |found, cleans| lock_file(&"/tmp/a b".into(), found, &"n1".into(), cleans).1;
         let ranks = ": ranks get ALLOW_MULTIPLE_LIBTPU_LOAD=1";
         for (kind, words, hint) in [
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn trial_tells_whether_the_real_run_would_end_the_holder() {
+    fn trial_shows_whether_the_real_run_would_end_the_holder() {
         let row = |kept: &[Kept], is_mixed| rows(&held(kept), is_mixed).remove(0);
         let start = "/dev/vfio/0  pid 7  alice  python3 a.py  for 1m 5s  (would be ended";
         assert_eq!(row(&[Kept::Trial], false), format!("{start})"));

@@ -444,7 +444,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hosts_name_is_masked_where_it_stands_alone() {
+    fn name_of_a_host_is_masked_only_as_a_whole_word() {
         for (text, host, masked_text) in [
             ("ssh: connect to host n1 port 22: no", "n1", "ssh: connect to host HOST port 22: no"),
             ("n1, n10 and xn1", "n1", "HOST, n10 and xn1"),

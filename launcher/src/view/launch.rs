@@ -166,7 +166,7 @@ pub(super) fn program(error: &SpawnError, place: &Place<'_>) -> (String, Option<
         }
         (ENOEXEC, Found::Empty) => ("is empty".into(), None),
         (ENOEXEC, Found::Nothing | Found::Dir | Found::File) => {
-            ("no program for this machine, nor a script that begins with #!".into(), Some(by_its_language(&error.path)))
+            ("no program for this machine, nor a script that begins with #!".into(), Some(language_advice(&error.path)))
         }
         (errno, Found::Nothing | Found::Dir | Found::Empty | Found::File) => {
             let elsewhere = matches!(place, Place::There(_)).then(|| ELSEWHERE.to_owned());
@@ -190,7 +190,7 @@ fn no_interpreter(error: &SpawnError, place: &Place<'_>) -> (String, Option<Stri
             format!("its lines end with CR LF, so its interpreter would be {}\\r", Visible(plain)),
             Some(format!("sed -i 's/\\r$//' {}", quoted(&error.path))),
         ),
-        None => (format!("its interpreter {name} does not exist"), Some(by_its_language(&error.path))),
+        None => (format!("its interpreter {name} does not exist"), Some(language_advice(&error.path))),
     }
 }
 
@@ -230,7 +230,7 @@ fn elsewhere(path: &[u8]) -> String {
 }
 
 /// How a script runs whose first line does not help.
-fn by_its_language(path: &[u8]) -> String {
+fn language_advice(path: &[u8]) -> String {
     let interpreter = if path.ends_with(b".py") { "python3" } else { "sh" };
     format!("{interpreter} {}   if it is a script", quoted(path))
 }

@@ -52,7 +52,7 @@ impl Names {
         port_of_arguments(&self.report.app(Rank::new(0))?.argv)
     }
 
-    /// Whether the program may use the TCPStore, as far as its script and its arguments tell.
+    /// Whether the program may use the TCPStore, as far as its script and its arguments show.
     pub(super) fn may_use_store(&self) -> bool {
         let without_torch = Holder::Agent(ForAgent::WithoutTorch);
         self.report.start.as_ref().is_none_or(|start| start.master_store != without_torch)

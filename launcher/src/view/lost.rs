@@ -16,7 +16,7 @@ pub(super) const ASK_SLURM: &str =
 
 /// The pool whose end explains the loss of a host: its connections have ended.
 pub(super) fn lost_pool(report: &Report, lost: Lost) -> Option<&OsBytes> {
-    let is_silence = matches!(lost, Lost::Unheard | Lost::Expired | Lost::Agent(_) | Lost::AgentMute);
+    let is_silence = matches!(lost, Lost::NoHeartbeat | Lost::Expired | Lost::Agent(_) | Lost::AgentMute);
     report.lost_pool.as_ref().filter(|_| is_silence)
 }
 
@@ -27,28 +27,28 @@ pub(crate) fn on_host(report: &Report, node: NodeId, lost: Lost) -> String {
 
 /// The part that was lost on a host, or on several hosts with the same fate.
 pub(super) fn on_hosts(report: &Report, nodes: &[NodeId], lost: Lost) -> String {
-    let one = nodes.len() < 2;
+    let is_single = nodes.len() < 2;
     let host = match nodes {
         [node] => host(report, *node),
         nodes => host_messages::list(report, nodes),
     };
     match lost {
         Lost::Warned(source) => format!("{host} is about to be taken away: {source}"),
-        Lost::Agent(why) => closed(&host, one, why),
-        Lost::AgentEarly if one => format!("the agent on {host} ended before its ranks"),
+        Lost::Agent(why) => closed(&host, is_single, why),
+        Lost::AgentEarly if is_single => format!("the agent on {host} ended before its ranks"),
         Lost::AgentEarly => format!("the agents on {host} ended before their ranks"),
-        Lost::AgentMute if one => format!("the agent on {host} does not answer"),
+        Lost::AgentMute if is_single => format!("the agent on {host} does not answer"),
         Lost::AgentMute => format!("the agents on {host} do not answer"),
         // A frozen host looks like a host that is off.
-        Lost::Unheard if one => {
+        Lost::NoHeartbeat if is_single => {
             format!(
                 "lost contact with {host}: no heartbeat before its lease expired; its guardian killed its ranks, or the host is down"
             )
         }
-        Lost::Unheard => format!(
+        Lost::NoHeartbeat => format!(
             "lost contact with {host}: no heartbeat before their leases expired; their guardians killed their ranks, or the hosts are down"
         ),
-        Lost::Expired if one => {
+        Lost::Expired if is_single => {
             format!(
                 "no heartbeat from here reached {host}, or its agent was suspended; its guardian killed its ranks when its lease expired"
             )
@@ -60,13 +60,13 @@ pub(super) fn on_hosts(report: &Report, nodes: &[NodeId], lost: Lost) -> String 
         }
         Lost::Starved(long) => {
             let long = phrases::wait(long);
-            let killed = if one { "the guardian of" } else { "the guardians of" };
+            let killed = if is_single { "the guardian of" } else { "the guardians of" };
             let limit = suspend_limit(report);
             format!(
                 "rlaunch was suspended for {long}, longer than {limit} allows; {killed} {host} killed the ranks there"
             )
         }
-        Lost::Guardian if one => format!("the guardian on {host} was lost (it was killed or crashed)"),
+        Lost::Guardian if is_single => format!("the guardian on {host} was lost (it was killed or crashed)"),
         Lost::Guardian => format!("the guardians on {host} were lost (they were killed or crashed)"),
         Lost::Init => format!("the first process of the PID namespace on {host} was lost (it was killed or crashed)"),
     }
@@ -78,8 +78,8 @@ const fn suspend_limit(report: &Report) -> &'static str {
 }
 
 /// An edge ended before the job did.
-fn closed(host: &str, one: bool, why: CloseReason) -> String {
-    let (agents, were) = if one { ("agent", "was") } else { ("agents", "were") };
+fn closed(host: &str, is_single: bool, why: CloseReason) -> String {
+    let (agents, were) = if is_single { ("agent", "was") } else { ("agents", "were") };
     let agent = |why: &str| format!("the {agents} on {host} {were} lost ({why})");
     match why {
         CloseReason::Eof => agent("it was killed or crashed"),
@@ -119,7 +119,7 @@ pub(super) fn next_step(report: &Report, node: NodeId, lost: Lost) -> Option<Str
         Lost::Agent(CloseReason::Carrier(_, CarrierEnd::Signal(_))) | Lost::Warned(_) => None,
         Lost::Agent(CloseReason::Slow | CloseReason::Failed { .. } | CloseReason::Carrier(_, CarrierEnd::Code(_)))
         | Lost::AgentMute
-        | Lost::Unheard => Some(is_up()),
+        | Lost::NoHeartbeat => Some(is_up()),
         Lost::Starved(_) if report.was_suspended => Some("a longer --suspend-limit".to_owned()),
         Lost::Expired | Lost::Starved(_) => Some("a longer --lease, if the network or a host pauses".to_owned()),
     }

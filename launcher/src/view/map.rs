@@ -13,7 +13,7 @@ use rlaunch_protocol::master_store::Holder;
 use rlaunch_protocol::spec::JobSpec;
 use std::fmt::Write as _;
 
-/// Where the hosts of a job come from: the allocation, and what starts the agents there.
+/// Origin of the hosts of a job: the allocation, and the command that starts the agents there.
 pub(crate) type Source<'a> = Option<(&'a Allocation, CarrierKind)>;
 
 /// The settings of a job that no placement shows.
@@ -51,7 +51,7 @@ pub(crate) fn text(
     let (ranks, hosts) = (placement.ranks.len() as u64, placement.used().count() as u64);
     let mut text = format!("{} on {}\n", phrases::count(ranks, "rank"), phrases::count(hosts, "host"));
     let lines = lines(placement);
-    // Nobody's screen is wider, and a format takes no more than 65,535.
+    // No screen is wider, and a format takes no more than 65,535.
     let width = lines.iter().map(|(names, _)| names.chars().count()).max().unwrap_or(0).min(200);
     for (names, ranks) in lines {
         // Writing to a String cannot fail.

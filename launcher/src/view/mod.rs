@@ -1,5 +1,5 @@
-//! Words: what the values of `rlaunch_core::report` look like on stderr. Rendering is pure; what it needs to know of the
-//! surroundings (a file that is nearly called like the missing program) is looked up before, in [`around`].
+//! Words: what the values of `rlaunch_core::report` look like on stderr. Rendering is pure. Its facts about the surroundings (a file that
+//! is nearly called like the missing program) are looked up before, in [`around`].
 
 pub(crate) mod assign;
 pub(crate) mod binding;

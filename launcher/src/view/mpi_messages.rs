@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_ranks_are_named_with_those_that_have_exited() {
+    fn missing_ranks_are_named_with_exited_ranks() {
         let text = waits([&[(0, 0)], &[(1, 3)], &[]], |rank| rank.get() == 2);
         let expected = "rank 0 waits in MPI_Init for ranks 1-3 after 30s; rank 2 has exited";
         assert_eq!(text.lines().next(), Some(expected));

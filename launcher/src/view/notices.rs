@@ -54,7 +54,7 @@ pub(crate) fn carrier_said(kind: CarrierKind, host: &str, words: &[u8]) -> Strin
 pub(crate) fn no_message(host: &str, bytes: &[u8]) -> String {
     let text =
         bytes.split(|b| b.is_ascii_control() && !b.is_ascii_whitespace()).next().unwrap_or_default().trim_ascii();
-    // Of a frame that came too early, say, there is nothing to read.
+    // A frame that came too early, say, has no text.
     let shown = if text.is_empty() { bytes.get(..16).unwrap_or(bytes) } else { text };
     format!(
         "rlaunch: {host} printed unexpected text among the messages of its agent: '{}'\n  try     shell start-up files that \
@@ -227,7 +227,7 @@ fn detour(addr: &OsBytes, instead_of: &OsBytes, to: &OsBytes, hosts: &OsBytes) -
     )
 }
 
-/// Why ranks are being ended; the closing report tells it all.
+/// The reason why ranks are being ended; the closing report has the details.
 fn waiting(cause: &Cause) -> String {
     match cause {
         Cause::Rank { rank, status } => format!("rank {rank} failed ({status}), waiting for the others to end"),

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sees_what_is_there() {
+    fn similar_file_and_interpreter_are_found_in_directory() {
         let dir = std::env::temp_dir().join(format!("rlaunch-around-{}", std::process::id()));
         fs::create_dir_all(dir.join("sub")).unwrap();
         fs::write(dir.join("train"), "x").unwrap();

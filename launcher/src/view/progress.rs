@@ -1,6 +1,6 @@
-//! How far a launch on other hosts is: one line that is drawn anew on a terminal, a line every ten seconds elsewhere. Launches of less
-//! than a second show nothing. For the ranks of a world that is started while the job runs, it is always a line every ten seconds: output of
-//! other ranks would go through a drawn one.
+//! Progress of a launch on other hosts: one line that is drawn anew on a terminal, a line every ten seconds elsewhere. Launches of less
+//! than a second show nothing. A world that is started while the job runs always gets a line every ten seconds: output of other ranks
+//! would break a drawn line.
 
 use super::phrases;
 use rlaunch_base::id::{NodeId, Rank};
@@ -398,14 +398,14 @@ mod tests {
             tried: Tried::First,
         };
         let lost = What::HostLost { node: NodeId::new(0), lost: Lost::Guardian };
-        let goes_on = |what: &What| {
+        let is_counted = |what: &What| {
             let mut progress = Progress::new(["a".to_owned()], Onto::Lines, at(0));
             progress.record(&started(0), at(1));
             progress.record(&world(), at(2));
             progress.record(what, at(3));
             progress.deadline().is_some()
         };
-        assert_eq!([failed(0), failed(2), lost].map(|what| goes_on(&what)), [true, false, true]);
+        assert_eq!([failed(0), failed(2), lost].map(|what| is_counted(&what)), [true, false, true]);
         let mut progress = Progress::new([], Onto::Lines, at(0));
         progress.record(&world(), at(0));
         let ended = [2, 1].map(|world| {

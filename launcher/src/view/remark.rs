@@ -30,10 +30,10 @@ pub(crate) fn line(remark: &Remark) -> String {
             format!("initial rank {initial} has caused the last {rounds} restarts{TRY_FAULTS}")
         }
         Remark::Excluded { initial, faults, limit } => {
-            format!("initial rank {initial} is excluded after {}", of_its_own(*faults, *limit))
+            format!("initial rank {initial} is excluded after {}", fault_note(*faults, *limit))
         }
         Remark::NotRestarted { initial, faults, limit } => {
-            format!("initial rank {initial} is not started again after {}", of_its_own(*faults, *limit))
+            format!("initial rank {initial} is not started again after {}", fault_note(*faults, *limit))
         }
         Remark::StartsFailed { initial, tries } => format!(
             "initial rank {initial} is not started again: its last {tries} processes failed to start or exited within {QUICK}"
@@ -107,7 +107,7 @@ fn unused(options: &OsBytes, when: Unused, ranks: u32) -> String {
 }
 
 /// Faults of a rank, and the limit on them where it was set.
-fn of_its_own(faults: u32, FaultLimit { most, is_option }: FaultLimit) -> String {
+fn fault_note(faults: u32, FaultLimit { most, is_option }: FaultLimit) -> String {
     let times = if faults == 1 { "1 fault".to_owned() } else { format!("{faults} faults") };
     let limit = if is_option { "--max-rank-faults" } else { "the program's max_rank_faults" };
     format!("{times} of its own ({limit} {most})")
@@ -129,7 +129,7 @@ mod tests {
     use rlaunch_base::time::Span;
 
     #[test]
-    fn limits_are_named_where_they_were_set() {
+    fn limits_are_named_with_the_place_where_set() {
         let excluded = |faults, is_option| {
             let limit = FaultLimit { most: 2, is_option };
             line(&Remark::Excluded { initial: Rank::new(3), faults, limit })
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_win_are_listed_with_what_the_program_asks_for() {
+    fn options_that_win_are_listed_with_settings_of_the_program() {
         let options = vec![
             Override::Policy { option: "all,shift".into(), program: Some("all,fill".into()) },
             Override::Policy { option: "tree".into(), program: None },

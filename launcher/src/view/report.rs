@@ -26,7 +26,7 @@ pub(crate) fn is_shown(report: &Report, tone: Tone, terminal: bool) -> bool {
         Some(Cause::Success | Cause::Lead { .. }) => {
             !clean || tone == Tone::Verbose || (tone == Tone::Normal && terminal)
         }
-        // It was reported when it happened.
+        // The closed reader was reported when it happened.
         Some(Cause::ReaderClosed(_)) => !clean || tone == Tone::Verbose,
         Some(_) => true,
         None => false,
@@ -106,7 +106,7 @@ fn before(report: &Report) -> &'static str {
 /// A host, and those lost together with it to which the same text applies.
 fn alike(report: &Report, node: NodeId, lost: Lost) -> Vec<NodeId> {
     // Parts of ours that were lost are each host's own, unless they were lost with others.
-    let alone = !matches!(lost, Lost::Unheard | Lost::Expired | Lost::Starved(_));
+    let alone = !matches!(lost, Lost::NoHeartbeat | Lost::Expired | Lost::Starved(_));
     let same = |other: &Lost| !alone && other.is_like(lost);
     let is_alike = |other: &NodeId| *other == node || lost.is_by_srun() || report.losses.get(other).is_some_and(same);
     let named: Vec<NodeId> = report.together.iter().copied().filter(is_alike).collect();
@@ -475,7 +475,7 @@ fn fate(group: &Group, after_a_rank: bool, report: &Report) -> String {
         Became::NeverStarted => format!("{ranks} not started again"),
         Became::Ended => format!("{ranks} exited (status unknown)"),
         Became::EndedOrNeverStarted => format!("{ranks} ended, or were never started"),
-        Became::Unheard => format!("{ranks} unknown (no contact)"),
+        Became::NoContact => format!("{ranks} unknown (no contact)"),
     }
 }
 

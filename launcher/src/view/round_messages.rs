@@ -133,8 +133,8 @@ fn ranks_of(set: &RankSet) -> Vec<Rank> {
 /// Ranks that do not continue, where the first fault does not show that and no other text does.
 fn lost(first: &Fault, faults: &[Fault]) -> String {
     let named = Some(first.initial).filter(|_| first.kind.is_loss());
-    let told: RankSet = overdue(first, faults).map(|fault| fault.initial).chain(named).collect();
-    let ranks = ranks_of(&Fault::lost_of(faults).without(&told));
+    let shown: RankSet = overdue(first, faults).map(|fault| fault.initial).chain(named).collect();
+    let ranks = ranks_of(&Fault::lost_of(faults).without(&shown));
     if ranks.is_empty() {
         return String::new();
     }
@@ -150,9 +150,9 @@ fn overdue<'a>(first: &'a Fault, faults: &'a [Fault]) -> impl Iterator<Item = &'
 /// A rank that was ended so that the others could continue, and the reason: the text of the first of them.
 fn ended(first: &Fault, faults: &[Fault]) -> String {
     let ranks: Vec<Rank> = overdue(first, faults).map(|fault| fault.initial).collect();
-    let Some(one) = overdue(first, faults).next() else { return String::new() };
+    let Some(fault) = overdue(first, faults).next() else { return String::new() };
     let were = if ranks.len() == 1 { "was" } else { "were" };
-    format!("; {} {were} killed ({})", phrases::ranks(&ranks), Visible(&one.text))
+    format!("; {} {were} killed ({})", phrases::ranks(&ranks), Visible(&fault.text))
 }
 
 /// Ranks that have come back in a round that is named after a failure.
@@ -221,7 +221,7 @@ pub(crate) fn fields(block: &mut Block, report: &Report) {
         let mut parts = vec![format!("{} within the processes", rounds.count)];
         let behind = report.left_behind();
         for (how, what) in
-            [(Behind::Lost, "failed"), (Behind::Again, "failed, and started again"), (Behind::Home, "discarded")]
+            [(Behind::Lost, "failed"), (Behind::Again, "failed, and started again"), (Behind::Discarded, "discarded")]
         {
             let ranks: Vec<Rank> = behind.iter().filter(|(_, of)| *of == how).map(|(rank, _)| *rank).collect();
             if !ranks.is_empty() {

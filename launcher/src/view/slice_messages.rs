@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn line_names_slices_and_spare_ones() {
+    fn line_names_slices_and_spare_slices() {
         assert_eq!(line(&["a", "e"], &["b"], 1), "ranks run on 2 slices: a, e (spare: b)");
         assert_eq!(line(&["a"], &[], 0), "ranks run on 1 slice: a (no spare slice)");
         assert_eq!(line(&["a"], &["b"], 2), "ranks run on 1 slice: a (1 of 2 spare slices up)");

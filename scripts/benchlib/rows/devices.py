@@ -47,7 +47,7 @@ class Chip(Clock):
         return self.within(words), None
 
     def output(self, words, **environ):
-        """What a command prints there, both streams."""
+        """The output of a command there, both streams."""
         done = subprocess.run(self.within(words), env={**os.environ, **environ}, stdin=subprocess.DEVNULL, check=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
         return done.stdout
@@ -55,7 +55,7 @@ class Chip(Clock):
 
 @contextlib.contextmanager
 def crowd(bench, processes):
-    """So many processes."""
+    """Starts so many processes."""
     words = [bench.programs["crowd"], str(processes), str(DESCRIPTORS)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as many:
         if many.stdout.readline() != "up\n":
@@ -79,7 +79,7 @@ def _look(bench, chip, rlaunch, processes):
 
 
 def _stale_once(chip, command):
-    """What a holder that ends at once adds to a launch: a difference of two samples."""
+    """The time that a holder which ends at once adds to a launch, as the difference of two samples."""
     without = chip.milliseconds(command)
     line = chip.within(["sh", "-c", "exec 3</dev/vfio/0; echo up; exec sleep 1000"])
     with subprocess.Popen(line, env={**os.environ, **STALE}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as holder:
@@ -110,7 +110,7 @@ def _beats(bench, chip, rlaunch, processes, kind):
 
 
 def cases(bench):
-    """What a look at TPU chips and their holders costs a launch, and the heartbeats meanwhile."""
+    """Cost of the search for TPU chips and their holders for a launch, and the heartbeats meanwhile."""
     rlaunch = bench.launchers.get("rlaunch")
     if rlaunch is None:
         return []

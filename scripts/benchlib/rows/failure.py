@@ -49,7 +49,7 @@ def event(bench, launcher, how, ranks, make=procs.Job, watched=lambda own: own):
 
 
 def cases(bench):
-    """How long it takes until all is gone after a failure, a signal, a lost launcher."""
+    """Time until all processes are gone after a failure, a signal, or the loss of the launcher."""
     ranks = bench.size(64, 16)
     events = {
         "a rank exits 3": ((signal.SIGUSR1, a_rank, (), False), Goal(8)),

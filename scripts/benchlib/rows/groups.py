@@ -69,7 +69,7 @@ def _has(python, module):
 
 
 def cases(bench):
-    """What a call of one or all workers of a group costs, large values, start and end."""
+    """Cost of calls of one or all workers of a group, of large values, and of start and end."""
     python = os.environ.get("RLAUNCH_TORCH") or "/usr/bin/python3"
     if "rlaunch" not in bench.launchers:
         return []

@@ -18,7 +18,7 @@ def _sample(bench, launcher, launches):
 
 
 def cases(bench):
-    """How many of many short launches fail or never end.
+    """Number of short launches that fail or never end.
 
     Without rlaunch the loop is tried on Hydra, so that the script itself can be tested."""
     launches = 10_000 if bench.full else bench.size(500, 50)

@@ -26,7 +26,7 @@ def _case(bench, ranks, program, goals):
 
 
 def cases(bench):
-    """How long 1, 16, 256 and 1024 programs take that end at once."""
+    """Time of 1, 16, 256 and 1024 programs that end at once."""
     made = []
     for ranks, (floor, hydra) in LIMITS.items():
         goals = [Goal(floor, "floor"), Goal(hydra, "hydra")]

@@ -1,4 +1,4 @@
-"""rss and slow: what the launcher's own processes hold, while ranks sleep and while nobody reads their output."""
+"""rss and slow: memory of the launcher's own processes, while ranks sleep and while their output is not read."""
 
 import os
 import tempfile
@@ -52,7 +52,7 @@ def _growth(bench, launcher, few, many):
 
 
 def idle_cases(bench):
-    """What the launcher's own processes hold while 256 ranks sleep."""
+    """Memory of the launcher's own processes while 256 ranks sleep."""
     many = bench.size(256, 64)
 
     def case(title, unit, sample, goal):
@@ -94,7 +94,7 @@ def _slow(bench, launcher, seconds):
 
 
 def slow_cases(bench):
-    """What they hold while the output is read slowly."""
+    """Memory of the launcher's own processes while the output is read slowly."""
     seconds = bench.size(SLOW_SECONDS, 2.0)
     contenders = {name: partial(_slow, bench, launcher, seconds) for name, launcher in bench.launchers.items()}
     title = f"growth under a reader of 1 MB/s, {seconds:g} s"

@@ -81,7 +81,7 @@ def _barrier(bench, command):
 
 
 def _own_memory(bench, launcher, ranks, *words):
-    """What the launcher's own processes hold in KiB while ranks run this client; None if the ranks do not come."""
+    """Memory of the launcher's own processes in KiB while ranks run this client; None if the ranks do not come."""
     place = tempfile.mkdtemp(dir=bench.scratch)
     client = bench.programs["pmi1_client"]
     job = procs.Job(launcher.command(ranks, [client, *words, place]), place)

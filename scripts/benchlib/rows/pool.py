@@ -18,19 +18,19 @@ def _up(hosts, names):
     if not getattr(hosts, "has_pool", False):
         hosts.has_pool = True
         hosts.do(hosts.rlaunch, "pool", "up", "bench", "-H", ",".join(names))
-        hosts.settle(1)
+        hosts.wait_for_sessions(1)
         hosts.resting |= procs.descendants(hosts.holder.pid)
 
 
 def _sample(hosts, names, command):
     _up(hosts, names)
-    hosts.settle()
+    hosts.wait_for_sessions()
     sample = testbed.Inside(hosts).milliseconds(command, seconds=SECONDS)
     return Sample(SECONDS * 1e3, sample.failure) if sample.timed_out else sample
 
 
 def cases(bench):
-    """How long a job that does nothing takes on 8 hosts of a pool."""
+    """Time of a job that does nothing on 8 hosts of a pool."""
     hosts = testbed.of(bench, "pool")
     if not hosts:
         return []

@@ -30,7 +30,7 @@ PETSC = f"/usr/lib/petscdir/petsc*/{os.uname().machine}-linux-gnu-real/lib/pytho
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program and what tells whether it has done its work."""
+    """Program, and the pattern that shows whether it has done its work."""
 
     words: tuple
     result: str
@@ -126,7 +126,7 @@ def cases(bench):
 
 
 def ssh_cases(bench):
-    """The same on two hosts."""
+    """Real programs of Debian on two hosts."""
     hosts = testbed.of(bench, "ssh")
     if not hosts or not shutil.which(MPIRUN[0]):
         return []

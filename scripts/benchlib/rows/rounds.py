@@ -34,7 +34,7 @@ class Job:
         self.until = time.monotonic() + patience
 
     def lines(self, word, number, count):
-        """What was said with this word of a round, from the rank on, once so many have; None: they did not in time."""
+        """The lines of so many ranks with this word about a round, from the rank on; None after a time-out."""
         while len(found := self.said.get((word, number), [])) < count:
             line, ended, rest = self.rest.partition(b"\n")
             if ended:
@@ -52,11 +52,11 @@ class Job:
         return found
 
     def pid_of(self, own):
-        """The number here of a rank that says its own."""
+        """The pid on this host of a rank, by the pid that the rank prints."""
         return next(pid for pid in procs.descendants(self.child.pid) if procs.own_number(pid) == own)
 
     def end(self):
-        """Ends it; rlaunch leaves nothing."""
+        """Ends the job. rlaunch leaves no process."""
         self.child.terminate()
         self.child.communicate(timeout=PATIENCE)
 
@@ -70,7 +70,7 @@ def _round(bench, rank_program, ranks, fails):
             first = job.lines("begin", 0, ranks)
             if first is None:
                 return Sample(failure="the first round did not begin")
-            # What the begin of so many has left to do is done by then.
+            # The work that follows the begin of so many ranks is done by then.
             victim = job.pid_of(next(pid for rank, pid, _ in first if rank == 1))
             time.sleep(0.1)
             began = time.monotonic_ns()
@@ -89,7 +89,7 @@ def _round(bench, rank_program, ranks, fails):
 
 
 def cases(bench):
-    """How long the others take to begin again after a rank has died or failed, in the same processes."""
+    """Time until the other ranks begin again in the same processes after a rank was killed or failed."""
     if "rlaunch" not in bench.launchers:
         return []
     program = toolbox.build_example("rlaunch-client", "blocked_rank")

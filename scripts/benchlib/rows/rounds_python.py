@@ -36,7 +36,7 @@ class _Killed:
             if how == "gloo" and job.lines("here", 0, ranks) is None:
                 raise TimeoutError("the first all-reduce did not end")
             victim = job.pid_of(pids[1])
-            # What the begin of so many has left to do is done by then.
+            # The work that follows the begin of so many ranks is done by then.
             time.sleep(0.5)
             self.began = time.monotonic_ns()
             os.kill(victim, SIGKILL)
@@ -50,7 +50,7 @@ class _Killed:
 
 
 def environment():
-    """Ours, with the package."""
+    """The environment of this process, with the package."""
     client = os.environ.get("RLAUNCH_CLIENT") or str(ROOT / "target" / "client" / "python")
     # torch's server looks up the name of each client: seconds each where nobody answers.
     return {**os.environ, "PYTHONPATH": client, "PYTHONWARNINGS": "ignore", "RES_OPTIONS": "timeout:1 attempts:1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -85,7 +85,7 @@ def _has(python, module):
 
 
 def cases(bench):
-    """The same where ranks are Python's: in bytecode, asleep, in a queue, in an all-reduce of gloo; and NVRx."""
+    """Rounds of ranks in Python: in bytecode, asleep, in a queue, in an all-reduce of gloo; and NVRx."""
     python = os.environ.get("RLAUNCH_TORCH") or "/usr/bin/python3"
     if "rlaunch" not in bench.launchers:
         return []

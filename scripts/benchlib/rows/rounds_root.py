@@ -16,7 +16,7 @@ def _figure(program, line, pattern):
 
 
 def cases(bench):
-    """What the launcher computes in a round of 16,384 ranks, what each host is told, and who is which rank by a tree."""
+    """Cost of a round of 16,384 ranks: work of the launcher, bytes to and from each host, and an assignment by a tree."""
     if "rlaunch" not in bench.launchers:
         return []
     rounds, assign = (toolbox.build_example(package, name)

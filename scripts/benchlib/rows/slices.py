@@ -91,7 +91,7 @@ def _sample(hosts, slices, kind):
 
 
 def cases(bench):
-    """How long it takes until ranks run again after the loss of a slice."""
+    """Time until ranks run again after the loss of a slice."""
     if not testbed.are_possible(bench, "slices"):
         return []
     hosts, slices = SliceHosts(bench), bench.size(SLICES, 2)

@@ -54,7 +54,7 @@ class Cluster(testbed.Hosts):
         self.do("cp", self.built, self.rlaunch)
 
     def living(self):
-        """Without the daemons of Slurm: they outlive each sample."""
+        """Processes on the hosts, without the daemons of Slurm, which outlive each sample."""
         return {pid for pid in super().living() if procs.name(pid) not in DAEMONS}
 
 
@@ -90,13 +90,13 @@ def _case(cluster, count):
 
 
 def launch_cases(bench):
-    """How long a job that does nothing takes in an allocation of 4 and 16 hosts."""
+    """Time of a job that does nothing in an allocation of 4 and 16 hosts."""
     cluster = _cluster(bench, "slurm")
     return [_case(cluster, count) for count in COUNTS if count <= bench.size(16, 4)] if cluster else []
 
 
 def stdout_cases(bench):
-    """How fast labelled output comes from ranks in an allocation, over TCP and over srun's own streams."""
+    """Rate of labelled output of ranks in an allocation, over TCP and over srun's own streams."""
     cluster = _cluster(bench, "slurm-stdout")
     if not cluster:
         return []
@@ -128,7 +128,7 @@ def _fences(cluster, words, count):
 
 
 def fence_cases(bench):
-    """How long a fence of all ranks of an allocation takes, over TCP and over srun's own streams."""
+    """Time of a fence of all ranks of an allocation, over TCP and over srun's own streams."""
     cluster = _cluster(bench, "slurm-fence")
     if not cluster:
         return []

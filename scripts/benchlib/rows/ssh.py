@@ -18,9 +18,9 @@ def _sample(hosts, command, cold=False):
     hosts.up()
     if cold:
         hosts.do("sh", "-c", "rm -rf ~/.cache/rlaunch")
-    hosts.settle()
+    hosts.wait_for_sessions()
     sample = testbed.Inside(hosts).milliseconds(command, seconds=SECONDS)
-    # Who does not end is at least so slow: it counts in the median too, or hanging would be a way to win.
+    # A job that does not end is at least so slow. It counts in the median too, so a hang cannot improve the figure.
     return Sample(SECONDS * 1e3, sample.failure) if sample.timed_out else sample
 
 
@@ -49,6 +49,6 @@ def _case(hosts, count):
 
 
 def cases(bench):
-    """How long a job that does nothing takes on 1, 4 and 16 hosts."""
+    """Time of a job that does nothing on 1, 4 and 16 hosts."""
     hosts = testbed.of(bench, "ssh")
     return [_case(hosts, count) for count in COUNTS if count <= bench.size(16, 4)] if hosts else []

@@ -13,7 +13,7 @@ HOSTS = 4
 
 
 def cases(bench):
-    """How long it takes until all is gone on 4 hosts after one of 64 ranks has failed."""
+    """Time until all processes on 4 hosts are gone after one of 64 ranks has failed."""
     hosts = testbed.of(bench, "ssh-fail")
     if not hosts:
         return []

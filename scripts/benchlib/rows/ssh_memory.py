@@ -26,7 +26,7 @@ def _held(hosts, far, launcher):
 
 
 def cases(bench):
-    """What agent, guardian and init hold on a host with one idle rank."""
+    """Memory of agent, guardian and init on a host with one idle rank."""
     hosts = testbed.of(bench, "ssh-rss")
     if not hosts:
         return []

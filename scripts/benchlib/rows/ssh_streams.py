@@ -18,7 +18,7 @@ ROUNDS = 5
 
 
 def stdout_cases(bench):
-    """How fast the output of ranks on 4 hosts comes, labelled and plain."""
+    """Rate of the output of ranks on 4 hosts, labelled and plain."""
     hosts = testbed.of(bench, "ssh-stdout")
     if not hosts:
         return []
@@ -53,7 +53,7 @@ def _differs(far, given):
 
 
 def stdin_cases(bench):
-    """How fast a large input reaches rank 0 on another host, exact to the last byte."""
+    """Rate of a large input to rank 0 on another host, exact to the last byte."""
     hosts = testbed.of(bench, "ssh-stdin")
     if not hosts:
         return []

@@ -34,7 +34,7 @@ class Input:
 
     @staticmethod
     def seen(place):
-        """What each sink saw, by rank."""
+        """The input that each sink received, by rank."""
         return {name: open(os.path.join(place, name), encoding="ascii").read() for name in sorted(os.listdir(place))}
 
     def rate(self, command_of):
@@ -51,7 +51,7 @@ class Input:
 
 
 def cases(bench):
-    """How fast a large input reaches rank 0, exact to the last byte.
+    """Rate of a large input to rank 0, exact to the last byte.
 
     The peers are left out: Hydra aborts above 64 KB, prterun never passes the end of file on."""
     given = Input(bench)

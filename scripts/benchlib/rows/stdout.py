@@ -28,11 +28,11 @@ class Output:
         return Sample(RANKS * self.lines * LINE / 1e6 / sample.value)
 
     def nowhere(self, command):
-        """To /dev/null."""
+        """Runs a command with output to /dev/null."""
         return self._rate(command, "/dev/null")
 
     def file(self, command, labelled):
-        """To a file in memory, whose every line is looked at afterwards."""
+        """Runs a command with output to a file in memory, and checks each line."""
         descriptor, path = tempfile.mkstemp(dir=self.bench.scratch)
         os.close(descriptor)
         try:
@@ -43,7 +43,7 @@ class Output:
             os.unlink(path)
 
     def faults(self, path, labelled):
-        """What the checker found wrong, or None."""
+        """The error that the checker found, or None."""
         check = [self.bench.programs["checker"], str(RANKS), str(self.lines), "labelled" if labelled else "plain"]
         with open(path, "rb") as text:
             done = subprocess.run(check, stdin=text, stdout=subprocess.PIPE, check=False, timeout=300)
@@ -71,7 +71,7 @@ def case(bench, title, output, to_file, labelled, goals, floor=None, words=()):
 
 
 def cases(bench):
-    """How fast the output of 4 ranks comes, plain, raw and labelled, and whether every line does."""
+    """Rate of the output of 4 ranks, plain, raw and labelled, and whether each line arrives."""
     def plain(title, output, to_file, goals, words=()):
         return case(bench, title, output, to_file, False, goals, floor=("cat", output.cat()), words=words)
 

@@ -59,7 +59,7 @@ def _torch_wire(bench, operation, clients, seconds):
 
 
 def cases(bench):
-    """What an operation of the TCPStore costs the agent, and its connects and memory."""
+    """Cost of operations of the TCPStore for the agent, of its connects, and its memory."""
     seconds = bench.size(1.0, 0.3)
 
     def case(title, unit, key, operation, clients, *goals):
@@ -95,7 +95,7 @@ def _own(bench, space, operation, clients, seconds):
 
 
 def own_cases(bench):
-    """What an operation of rlaunch's own store costs agent and launcher, and a fence of 256 ranks."""
+    """Cost of operations of rlaunch's own store for agent and launcher, and of a fence of 256 ranks."""
     seconds = bench.size(1.0, 0.3)
 
     def case(title, unit, key, space, operation, clients, *goals):

@@ -17,7 +17,7 @@ WORK = "i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done; seq 100000"
 
 
 PYTHON = shutil.which("python3", path="/usr/bin:/bin:/usr/local/bin")
-"""One that others may run: ours may be in somebody's home."""
+"""Python that other users may run: our own may be in a home directory."""
 
 
 def _sample(bench, command, aim):
@@ -36,9 +36,9 @@ def _sample(bench, command, aim):
 
 
 def cases(bench):
-    """How long a job takes while another user attacks it (root only).
+    """Time of a job while another user attacks it (root only).
 
-    None without root, who alone can be somebody else, and none without rlaunch."""
+    There is no case without root, which can start processes of other users, or without rlaunch."""
     if os.geteuid() != 0 or PYTHON is None or "rlaunch" not in bench.launchers:
         print("strangers: absent: needs root, rlaunch, and the system's python3", file=sys.stderr)
         return []

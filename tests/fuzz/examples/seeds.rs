@@ -1,26 +1,26 @@
 //! Writes the seeds that are messages or words, after a change of the wire: `cargo run --example seeds` in this directory.
 
+use rlaunch_base::capped::Capped;
+use rlaunch_base::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank, Round};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::signal::Signal;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{HostTime, Span};
+use rlaunch_keyvalue::store::{Ask, Expected, Revision};
 use rlaunch_plan::allocation::{HostStep, StepLayout};
 use rlaunch_plan::bootstrap::answer::marker;
 use rlaunch_plan::bootstrap::{Answer, Hash, Place, Preamble, Secret};
 use rlaunch_protocol::guard::devices::DeviceStep;
-use rlaunch_base::id::{AppIndex, JobId, LocalRank, NodeId, ProcId, Rank, Round};
-use rlaunch_base::os_bytes::OsBytes;
-use rlaunch_base::rank_set::RankSet;
 use rlaunch_protocol::rank_fault::{Fault, FaultKind, Leave};
-use rlaunch_base::signal::Signal;
-use rlaunch_protocol::spec::{AppBase, Role};
 use rlaunch_protocol::settings::{StdinPlan, Tier};
-use rlaunch_base::status::Status;
-use rlaunch_keyvalue::store::{Ask, Expected, Revision};
-use rlaunch_base::time::{HostTime, Span};
+use rlaunch_protocol::spec::{AppBase, Role};
 use rlaunch_protocol::travel::{Limit, Lowered, Resource, Travel};
 use rlaunch_protocol::wire::beat::Beat;
-use rlaunch_base::capped::Capped;
 use rlaunch_protocol::wire::codec::{WireMessage, encode};
 use rlaunch_protocol::wire::frame::{Flags, HEADER, Header, Lane};
 use rlaunch_protocol::wire::frozen::client::Words;
-use rlaunch_protocol::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
+use rlaunch_protocol::wire::frozen::client::client_round::{AgentMessage, Begin, ClientMessage, Dismissal};
 use rlaunch_protocol::wire::probe::Key;
 use rlaunch_protocol::wire::round::{RoundDown, RoundMember, RoundRendezvous};
 use rlaunch_protocol::wire::to_node::{Delta, Find, Rendezvous, Start, ToNode, WorldRank};
@@ -161,7 +161,7 @@ fn up() -> Vec<Vec<u8>> {
 }
 
 /// The conversation of a process that takes part in rounds: sent and received messages.
-fn session() -> (Vec<Said>, Vec<Heard>) {
+fn session() -> (Vec<ClientMessage>, Vec<AgentMessage>) {
     let round = Round::new(0);
     let fault = Fault { initial: Rank::new(1), kind: FaultKind::Ended(Status::Exited(3)), text: "no".into() };
     let begin = Begin {
@@ -176,26 +176,26 @@ fn session() -> (Vec<Said>, Vec<Heard>) {
         env: vec![("RANK".into(), Some("0".into())), ("A".into(), None)],
     };
     let said = vec![
-        Said::Register(vec![("soft_timeout".into(), "1s".into()), ("keys".into(), "1".into())]),
-        Said::Alive(round, true),
-        Said::Section(round, Some(Span::from_secs(9))),
-        Said::Fault(round, "no".into()),
-        Said::Ready(round, vec!["a".into()]),
-        Said::Returned(round),
-        Said::Leave(Leave::Abort, "no".into()),
+        ClientMessage::Register(vec![("soft_timeout".into(), "1s".into()), ("keys".into(), "1".into())]),
+        ClientMessage::Alive(round, true),
+        ClientMessage::Section(round, Some(Span::from_secs(9))),
+        ClientMessage::Fault(round, "no".into()),
+        ClientMessage::Ready(round, vec!["a".into()]),
+        ClientMessage::Returned(round),
+        ClientMessage::Leave(Leave::Abort, "no".into()),
     ];
-    let heard = vec![
-        Heard::Begin(begin),
-        Heard::Interrupt(round, fault, None),
-        Heard::Finish(round),
-        Heard::Dismissed(Dismissal::Discarded, "no".into()),
-        Heard::Unsupported(99),
+    let received = vec![
+        AgentMessage::Begin(begin),
+        AgentMessage::Interrupt(round, fault, None),
+        AgentMessage::Finish(round),
+        AgentMessage::Dismissed(Dismissal::Discarded, "no".into()),
+        AgentMessage::Unsupported(99),
     ];
-    (said, heard)
+    (said, received)
 }
 
 /// Two ranks in a round that one of them ends: of each frame, who says it.
-fn rounds(down: &[Vec<u8>], said: &[Said]) -> Vec<Vec<u8>> {
+fn rounds(down: &[Vec<u8>], said: &[ClientMessage]) -> Vec<Vec<u8>> {
     let members =
         [0, 1].map(|n| RoundMember { initial: Rank::new(n), rank: Some(Rank::new(n)), active: Some(Rank::new(n)) });
     let begin = |round| {
@@ -253,7 +253,7 @@ fn one<M: WireMessage>(direction: u8, message: &M) -> Vec<u8> {
     [vec![direction], encode(message)].concat()
 }
 
-/// As the target `remote_words` reads them: a letter, and for a stream the length of its pieces.
+/// Input of the target `remote_words`: a letter, and for a stream the length of its pieces.
 fn words() -> Vec<(&'static str, Vec<u8>)> {
     let job = JobId([7; 16]);
     let line = |answer: Answer| format!("{}{}\n", marker(job), answer.to_line());
@@ -365,10 +365,10 @@ fn main() -> io::Result<()> {
     };
     write("machines", "agent", &parts(0, &down))?;
     write("machines", "launcher", &parts(1, &up))?;
-    let (said, heard) = session();
-    // As far as ranks run.
+    let (said, received) = session();
+    // The plan up to the start of the ranks.
     write("machines", "rounds", &parts(0, &rounds(&down[..4], &said)))?;
-    let both = said.iter().map(Said::to_frame).chain(heard.iter().map(Heard::to_frame));
+    let both = said.iter().map(ClientMessage::to_frame).chain(received.iter().map(AgentMessage::to_frame));
     for (n, frame) in both.enumerate() {
         write("spaces", &format!("session-{n}"), &[&[0], frame.as_slice()].concat())?;
     }

@@ -14,9 +14,9 @@ mod view {
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_base::error::Hint as _;
-use rlaunch_plan::hostlist::groups::Commands;
 use rlaunch_base::id::JobId;
 use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_plan::hostlist::groups::Commands;
 use rlaunch_plan::place::Here;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;

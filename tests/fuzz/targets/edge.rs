@@ -2,12 +2,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use rlaunch_net::Early;
 use rlaunch_protocol::spec::AppBase;
 use rlaunch_protocol::wire::codec::{WireMessage, decode, encode};
 use rlaunch_protocol::wire::frame::{HEADER, parse_header};
 use rlaunch_protocol::wire::to_node::ToNode;
 use rlaunch_protocol::wire::to_root::ToRoot;
-use rlaunch_net::Early;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 

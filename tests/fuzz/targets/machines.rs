@@ -1,27 +1,27 @@
-//! Both machines, told anything at all by the other side: none panics, none asks without end, and every record that the
-//! job makes is a line of JSON.
+//! Both machines with arbitrary input from the other side. Neither panics or requests actions without end, and each record of the job
+//! is a line of JSON.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_core::events::{CloseReason, line};
-use rlaunch_protocol::guard::devices::DeviceStep;
 use rlaunch_base::id::{JobId, NodeId, Rank, SessionId, Std};
-use rlaunch_core::job::{Job, JobAction, JobEvent, Setting};
 use rlaunch_base::machine::Machine;
-use rlaunch_protocol::master_store::{ForAgent, Guard, Holder};
+use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_base::os_strings::OsStrings;
+use rlaunch_base::status::Status;
+use rlaunch_base::time::{Mono, WallNs};
+use rlaunch_core::events::{CloseReason, line};
+use rlaunch_core::job::{Job, JobAction, JobEvent, Setting};
 use rlaunch_core::node::{
     DeviceAction, DevicesFreed, ExamineAction, Node, NodeAction, NodeEvent, ProbeAction, Sandbox, TcpStoreAction,
 };
-use rlaunch_base::os_bytes::OsBytes;
-use rlaunch_base::os_strings::OsStrings;
-use rlaunch_plan::place::Placement;
 use rlaunch_core::report::fold;
-use rlaunch_protocol::spec::{AppBase, AppSpec, JobSpec, Role};
+use rlaunch_plan::place::Placement;
+use rlaunch_protocol::guard::devices::DeviceStep;
+use rlaunch_protocol::master_store::{ForAgent, Guard, Holder};
 use rlaunch_protocol::settings::Tier;
-use rlaunch_base::status::Status;
-use rlaunch_base::time::{Mono, WallNs};
+use rlaunch_protocol::spec::{AppBase, AppSpec, JobSpec, Role};
 use rlaunch_protocol::wire::codec::decode;
-use rlaunch_protocol::wire::frozen::client::client_round::Said;
+use rlaunch_protocol::wire::frozen::client::client_round::ClientMessage;
 use rlaunch_protocol::wire::to_root::{Facts, Hello, Usage};
 use std::sync::Arc;
 
@@ -86,8 +86,8 @@ fn agent(data: &[u8]) {
 /// A frame of one of a few sessions of a few ranks.
 fn session(who: u8, frame: &[u8]) -> NodeEvent {
     let (session, rank) = (SessionId::new(u32::from(who & 7)), Some(Rank::new(u32::from(who >> 3 & 3))));
-    match Said::parse(frame) {
-        Ok(Said::Register(terms)) => NodeEvent::SessionBegun { session, rank, terms },
+    match ClientMessage::parse(frame) {
+        Ok(ClientMessage::Register(terms)) => NodeEvent::SessionBegun { session, rank, terms },
         Ok(said) => NodeEvent::SessionMessage { session, said },
         Err(_) => NodeEvent::SessionLost { session },
     }
@@ -111,9 +111,9 @@ fn answer(action: NodeAction, now: Mono) -> Option<NodeEvent> {
         NodeAction::Probes(ProbeAction::Call(place)) => {
             NodeEvent::Probed { number: place.number, found: Ok([10, 0, 0, 1].into()) }
         }
-        NodeAction::Renew { port } => {
-            NodeEvent::Renewed { port: if port == rlaunch_protocol::wire::to_node::PortPlan::Choose { 21_000 } else { 0 } }
-        }
+        NodeAction::Renew { port } => NodeEvent::Renewed {
+            port: if port == rlaunch_protocol::wire::to_node::PortPlan::Choose { 21_000 } else { 0 },
+        },
         NodeAction::Check { app, .. } => NodeEvent::Checked { app, error: None },
         NodeAction::Devices(DeviceAction::Free { step: DeviceStep::Look, .. }) => {
             NodeEvent::DevicesFreed(DevicesFreed::Found)

@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_plan::bind::{Bind, BindTo, CpuList, Host as BoundHost};
 use rlaunch_base::cpu_set::{self, CpuSet};
-use rlaunch_plan::hostlist::{Entry, Host};
 use rlaunch_base::id::NodeId;
+use rlaunch_plan::bind::{Bind, BindTo, CpuList, Host as BoundHost};
+use rlaunch_plan::hostlist::{Entry, Host};
 use rlaunch_plan::place::map_by::{MapBy, Order};
 use rlaunch_plan::place::{
     AppRequest, By, Here, Layout, Note, PlaceError, Placement, RankBy, Request, place, rankfile,
@@ -56,7 +56,7 @@ impl Site<'_> {
         u32::from(*first)
     }
 
-    /// Of each CPU: its package, its NUMA node, its L3 group, the other thread of its core, and whether it may be used.
+    /// Topology with each CPU's package, NUMA node, L3 group, and other thread of its core, and whether the CPU may be used.
     fn topology(&mut self) -> Topology {
         let mut groups: [Vec<Vec<u32>>; 5] = [vec![vec![]; 2], vec![vec![]; 2], vec![vec![]; 4], vec![], vec![]];
         let (mut allowed, mut online) = (vec![], vec![]);
@@ -84,7 +84,7 @@ impl Site<'_> {
     }
 }
 
-/// As the launcher makes it of the words.
+/// Request as the launcher makes it from the options.
 fn request(map: &MapBy, site: &mut Site<'_>, topology: &Topology) -> Request {
     let mut hosts = site.hosts();
     let mut layout = Layout { span: map.span, ..Layout::default() };
@@ -112,7 +112,14 @@ fn request(map: &MapBy, site: &mut Site<'_>, topology: &Topology) -> Request {
     let ways = [None, Some(RankBy::Slot), Some(RankBy::Node), Some(RankBy::Fill), Some(RankBy::Span)];
     let (n, choice) = (site.byte() % 40, site.byte());
     Request {
-        apps: vec![AppRequest { n: (n > 0).then_some(n), ppn, counted, slots_per_rank, hosts, ..AppRequest::default() }],
+        apps: vec![AppRequest {
+            n: (n > 0).then_some(n),
+            ppn,
+            counted,
+            slots_per_rank,
+            hosts,
+            ..AppRequest::default()
+        }],
         here: Here { name: "here".to_owned(), cpus: choice >> 4 },
         carries_all: choice & 8 != 0,
         map_by: map.by(),

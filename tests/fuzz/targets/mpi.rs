@@ -3,10 +3,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_base::id::ClientId;
-use rlaunch_mpi::{Action, Layout, Mpi};
-use rlaunch_protocol::wire::to_node::HostRanks;
 use rlaunch_base::rank_set::RankSet;
 use rlaunch_base::time::Mono;
+use rlaunch_mpi::{Action, Layout, Mpi};
+use rlaunch_protocol::wire::to_node::HostRanks;
 use rlaunch_protocol::wire::{pmi1, pmix};
 
 const RANKS: u32 = 3;

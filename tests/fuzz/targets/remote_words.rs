@@ -3,15 +3,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rlaunch_plan::bootstrap::ssh_messages::{KEPT, Words};
-use rlaunch_plan::allocation::SlurmConfig;
-use rlaunch_plan::bootstrap::srun_messages::{TaskExit, TaskExits};
-use rlaunch_plan::bootstrap::tcp_hello::{FACTS, HELLO, STEP_PREAMBLE};
-use rlaunch_plan::bootstrap::{
-    AgentFacts, EdgeKeys, Hash, Heard, Hello, PREAMBLE, Preamble, Scanner, Secret, StepPreamble, Sums, Way,
-};
 use rlaunch_base::id::{JobId, NodeId};
 use rlaunch_base::time::Span;
+use rlaunch_plan::allocation::SlurmConfig;
+use rlaunch_plan::bootstrap::srun_messages::{TaskExit, TaskExits};
+use rlaunch_plan::bootstrap::ssh_messages::{KEPT, Words};
+use rlaunch_plan::bootstrap::tcp_hello::{FACTS, HELLO, STEP_PREAMBLE};
+use rlaunch_plan::bootstrap::{
+    AgentFacts, EdgeKeys, Finding, Hash, Hello, PREAMBLE, Preamble, Scanner, Secret, StepPreamble, Sums, Way,
+};
 use rlaunch_protocol::wire::frame::{Flags, Header, Lane};
 use rlaunch_protocol::wire::guardian_count::{LAST, LAST_STREAM, Last};
 use rlaunch_protocol::wire::to_root::NAMED;
@@ -22,17 +22,17 @@ fn pieces(data: &[u8]) -> impl Iterator<Item = &[u8]> {
     rest.chunks(usize::from(*cut).max(1))
 }
 
-/// No answer is heard twice, and however little is understood, little is kept.
+/// Scanner of answers: it reports no answer twice, and keeps little of the noise.
 fn scanner(data: &[u8]) {
     let mut scanner = Scanner::new(JobId([7; 16]));
-    let mut heard = 0;
+    let mut received = 0;
     for piece in pieces(data) {
         scanner.push(piece);
-        while let Heard::Answer(_) | Heard::Garbled(_) = scanner.next_heard() {
-            heard += 1;
+        while let Finding::Answer(_) | Finding::Garbled(_) = scanner.next_finding() {
+            received += 1;
         }
     }
-    assert!(heard <= data.len() && scanner.noise().len() <= 1 << 10);
+    assert!(received <= data.len() && scanner.noise().len() <= 1 << 10);
 }
 
 fn preamble(data: &[u8]) {

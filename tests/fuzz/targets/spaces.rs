@@ -4,13 +4,15 @@
 use libfuzzer_sys::fuzz_target;
 use rlaunch_base::id::{ClientId, NodeId, Rank};
 use rlaunch_base::rank_set::RankSet;
+use rlaunch_base::time::{Mono, Span};
 use rlaunch_keyvalue::store::cache::{Cache, CacheAction};
 use rlaunch_keyvalue::store::owner::Owner;
 use rlaunch_keyvalue::store::{Seq, Ticket};
-use rlaunch_base::time::{Mono, Span};
-use rlaunch_protocol::wire::frozen::client::client_round::{Heard as Round, Said};
+use rlaunch_protocol::wire::frozen::client::client_round::{AgentMessage, ClientMessage};
 use rlaunch_protocol::wire::frozen::client::order::Order;
-use rlaunch_protocol::wire::frozen::client::{Asked, HELLO, Heard, Reply, FromAgent, Words, frame_len, parse_hello};
+use rlaunch_protocol::wire::frozen::client::{
+    Asked, ClientFrame, FromAgent, HELLO, Reply, Words, frame_len, parse_hello,
+};
 use rlaunch_protocol::wire::frozen::pool::{PoolReply, PoolRequest};
 use rlaunch_protocol::wire::store::{Down, stamped, unstamped};
 use std::collections::BTreeSet;
@@ -25,26 +27,26 @@ fn any(data: &[u8]) {
     if let Ok(asked) = Asked::parse(data) {
         assert_eq!(Asked::parse(&asked.to_frame()), Ok(asked));
     }
-    match Heard::parse(data) {
-        Ok(Heard::Ask(asked, words)) => {
+    match ClientFrame::parse(data) {
+        Ok(ClientFrame::Ask(asked, words)) => {
             assert_eq!((Asked::parse(data), Words::parse(asked.words)), (Ok(asked), Ok(words)));
         }
-        Ok(Heard::Order(_, words)) => {
+        Ok(ClientFrame::Order(_, words)) => {
             if let Ok(order) = Order::parse(words) {
                 assert!(Order::parse(&order.write()).is_ok());
             }
         }
-        Ok(Heard::Unknown(unknown)) => assert!(Reply::parse(&unknown.reply()).is_ok()),
+        Ok(ClientFrame::Unknown(unknown)) => assert!(Reply::parse(&unknown.reply()).is_ok()),
         Err(_) => {}
     }
     if let Ok((generation, passage)) = unstamped(data) {
         assert_eq!(unstamped(&stamped(generation, passage)), Ok((generation, passage)));
     }
-    if let Ok(said) = Said::parse(data) {
-        assert_eq!(Said::parse(&said.to_frame()), Ok(said));
+    if let Ok(said) = ClientMessage::parse(data) {
+        assert_eq!(ClientMessage::parse(&said.to_frame()), Ok(said));
     }
-    if let Ok(heard) = Round::parse(data) {
-        assert_eq!(Round::parse(&heard.to_frame()), Ok(heard));
+    if let Ok(message) = AgentMessage::parse(data) {
+        assert_eq!(AgentMessage::parse(&message.to_frame()), Ok(message));
     }
     if let Ok(request) = PoolRequest::parse(data) {
         assert_eq!(PoolRequest::parse(&request.to_frame()), Ok(request));
@@ -94,7 +96,7 @@ fn several(mut data: &[u8]) {
     // Its host is lost.
     relays.iter_mut().for_each(|relay| relay.receive(Down::Closed));
     exchange(&mut relays, &mut home, &mut open, now);
-    // Of those who have come to a fence a home may not have heard, for a second at most.
+    // An owner may learn only after 1 s that a caller has come to a fence.
     exchange(&mut relays, &mut home, &mut open, now + Span::from_secs(1));
     assert!(open.is_empty(), "nobody waits for ever: {open:?}");
 }
@@ -115,9 +117,9 @@ fn exchange(relays: &mut [Cache], home: &mut Owner, open: &mut BTreeSet<(usize, 
                 }
             }
         }
-        while let Some((node, tell)) = home.poll_action() {
+        while let Some((node, action)) = home.poll_action() {
             moved = true;
-            relays[node.index()].receive(tell.down());
+            relays[node.index()].receive(action.down());
         }
     }
 }

@@ -3,9 +3,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_base::id::ClientId;
+use rlaunch_base::time::Mono;
 use rlaunch_keyvalue::listener::tcpstore::{Action, Peer, TcpStore};
 use rlaunch_keyvalue::store::Limits;
-use rlaunch_base::time::Mono;
 
 const NOW: Mono = Mono::from_nanos(1);
 
@@ -59,9 +59,9 @@ fn several(mut data: &[u8]) {
         while let Some(action) = front.poll_action() {
             if let Action::Close { client, .. } = action {
                 front.closed(NOW, client);
-                let whose =
+                let is_of =
                     |slot: &Option<(ClientId, Vec<u8>)>| slot.as_ref().is_some_and(|(other, _)| *other == client);
-                let slot = clients.iter_mut().find(|slot| whose(slot)).expect("closed once, and only who is there");
+                let slot = clients.iter_mut().find(|slot| is_of(slot)).expect("closed once, and only who is there");
                 *slot = None;
             }
         }

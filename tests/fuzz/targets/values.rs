@@ -3,12 +3,12 @@
 
 use libfuzzer_sys::fuzz_target;
 use rlaunch_base::duration;
-use rlaunch_protocol::env::{Export, base};
 use rlaunch_base::error::Hint as _;
-use rlaunch_plan::hostlist::groups::{self, Commands, GroupFault, GroupName};
-use rlaunch_plan::hostlist::{self, Outside};
 use rlaunch_base::id::{AppIndex, LocalRank, Rank, Std};
 use rlaunch_base::os_bytes::{OsBytes, Visible};
+use rlaunch_plan::hostlist::groups::{self, Commands, GroupFault, GroupName};
+use rlaunch_plan::hostlist::{self, Outside};
+use rlaunch_protocol::env::{Export, base};
 use rlaunch_protocol::stream::label::{MAX_LABEL, Prefix, Who};
 use std::time::Duration;
 

@@ -131,7 +131,7 @@ pub(crate) fn port_of(node: usize) -> u16 {
 }
 
 impl Agent {
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_exited(&self) -> bool {
         self.over.is_some()
     }
 
@@ -140,7 +140,7 @@ impl Agent {
     }
 
     pub(crate) fn deadline(&self) -> Option<Mono> {
-        if self.is_over() || self.stands_still() { None } else { self.node.poll_timeout() }
+        if self.has_exited() || self.is_suspended() { None } else { self.node.poll_timeout() }
     }
 
     /// Its host is gone.
@@ -175,7 +175,7 @@ impl Agent {
         self.renewed
     }
 
-    pub(crate) fn stands_still(&self) -> bool {
+    pub(crate) fn is_suspended(&self) -> bool {
         self.stands != Stands::No
     }
 }
@@ -183,14 +183,14 @@ impl Agent {
 impl World {
     /// Suspends the agent until it continues.
     pub(crate) fn agent_stands(&mut self, frozen: bool) {
-        if !self.host.agent.is_over() {
+        if !self.host.agent.has_exited() {
             self.host.agent.stands = if frozen { Stands::Frozen } else { Stands::Stopped };
         }
     }
 
     /// Keeps the agent's next event, if it is suspended.
     pub(crate) fn agent_holds(&mut self, ev: Ev) -> Option<Ev> {
-        if self.host.agent.is_over() || !self.host.agent.stands_still() {
+        if self.host.agent.has_exited() || !self.host.agent.is_suspended() {
             return Some(ev);
         }
         self.host.agent.held.push(ev);
@@ -200,11 +200,11 @@ impl World {
     /// SIGCONT from the launcher: soon, or at once.
     pub(crate) fn agent_roused(&mut self) {
         if self.host.agent.stands == Stands::Stopped {
-            self.agent_goes_on();
+            self.agent_resumes();
         }
     }
 
-    pub(crate) fn agent_goes_on(&mut self) {
+    pub(crate) fn agent_resumes(&mut self) {
         self.host.agent.stands = Stands::No;
         for ev in std::mem::take(&mut self.host.agent.held) {
             self.at(self.now, ev);
@@ -240,7 +240,7 @@ impl World {
     }
 
     pub(crate) fn arrive(&mut self, arrival: Arrival) {
-        if self.host.agent.is_over() {
+        if self.host.agent.has_exited() {
             return;
         }
         self.host.agent.inbox.push(arrival);
@@ -258,7 +258,7 @@ impl World {
     pub(crate) fn wake(&mut self) {
         self.host.agent.wakes = false;
         let inbox = std::mem::take(&mut self.host.agent.inbox);
-        if self.host.agent.is_over() {
+        if self.host.agent.has_exited() {
             return;
         }
         let here = self.here();
@@ -307,7 +307,7 @@ impl World {
         self.check_node();
         while let Some(action) = self.host.agent.node.poll_action() {
             self.note("< node", || brief(&action));
-            let over = self.host.agent.is_over();
+            let over = self.host.agent.has_exited();
             self.check(!over, || format!("after Finish: {action:?}"));
             self.perform(action);
         }
@@ -469,7 +469,7 @@ impl World {
     fn say(&mut self, message: &ToRoot) {
         // Messages before the loss of the edge in the same burst may have been answered.
         let (mute, done) = (self.host.agent.was_mute, self.host.agent.done);
-        self.check(!mute && done.is_none(), || format!("nobody hears {message:?}"));
+        self.check(!mute && done.is_none(), || format!("no launcher receives {message:?}"));
         let true_loss = match message {
             ToRoot::InitLost => self.host.kernel.init_was_killed,
             ToRoot::GuardianLost => self.host.guardian.was_killed(),
@@ -487,7 +487,7 @@ impl World {
 
     /// The spawn thread's turn.
     pub(crate) fn starts(&mut self, proc: ProcId) {
-        if self.host.agent.is_over() {
+        if self.host.agent.has_exited() {
             return;
         }
         self.host.agent.in_flight -= 1;
@@ -519,7 +519,7 @@ impl World {
     }
 
     pub(crate) fn sweeps(&mut self) {
-        if !self.host.agent.is_over() {
+        if !self.host.agent.has_exited() {
             self.check_grace();
             self.host.agent.init_swept = true;
             self.init_dies();
@@ -553,7 +553,7 @@ impl World {
 
     /// Moves bytes as far as the credit goes, and sees which streams have ended.
     pub(crate) fn pump(&mut self, whose: Option<ProcId>) {
-        if self.host.agent.is_over() || self.host.agent.stands_still() {
+        if self.host.agent.has_exited() || self.host.agent.is_suspended() {
             return;
         }
         let from = whose.unwrap_or(ProcId::new(0));

@@ -36,16 +36,16 @@ pub(crate) struct Oracle {
     signals: u32,
     all_over: bool,
     /// The time of the user's request to end, by the launcher's own clock.
-    told: Option<Span>,
-    /// Passed on while the job continued.
+    end_requested: Option<Span>,
+    /// Signals that were passed on while the job continued.
     forwarded: BTreeSet<Signal>,
-    /// A rank was killed by one of them: the job ends for it when the others have had the grace.
+    /// A passed-on signal has killed a rank: the job ends for that after the grace of the other ranks.
     spared: Option<Mono>,
     /// Ranks that wrote down why they failed.
     explained: BTreeSet<ProcId>,
     grace: Span,
     ending: Option<Ending>,
-    /// Output could not be written.
+    /// Whether output could not be written.
     unwritten: bool,
 }
 
@@ -69,7 +69,7 @@ impl Oracle {
             bereft: false,
             signals: 0,
             all_over: false,
-            told: None,
+            end_requested: None,
             forwarded: BTreeSet::new(),
             spared: None,
             explained: BTreeSet::new(),
@@ -82,7 +82,7 @@ impl Oracle {
     /// `awake`: the time of a clock that stops with the launcher.
     pub(crate) fn time_passes(&mut self, now: Mono, awake: Span) {
         if self.timeout.is_some_and(|at| at <= now) {
-            self.told.get_or_insert(awake);
+            self.end_requested.get_or_insert(awake);
             self.begins(now, Expected::Ending(Ending::Code(exit::TIMEOUT)));
         }
         if self.spared.is_some_and(|until| until <= now) {
@@ -108,20 +108,20 @@ impl Oracle {
     }
 
     /// Ranks that ended before the limit was checked ended in time; then the job waits only for the reader of the output.
-    fn in_time(&mut self, now: Mono, told: bool) {
+    fn in_time(&mut self, now: Mono, is_reported: bool) {
         if self.spared.is_some() && self.over.len() == self.world_size {
             self.begins(now, Expected::Rank);
         }
-        if (told || self.over.len() == self.world_size) && !std::mem::replace(&mut self.all_over, true) {
+        if (is_reported || self.over.len() == self.world_size) && !std::mem::replace(&mut self.all_over, true) {
             self.timeout = self.timeout.map(|at| if at <= now { now + Span::from_secs(2) } else { at });
         }
     }
 
-    pub(crate) fn hears(&mut self, now: Mono, awake: Span, event: &JobEvent) {
+    pub(crate) fn on_event(&mut self, now: Mono, awake: Span, event: &JobEvent) {
         let lost = Expected::Ending(Ending::Code(exit::LAUNCH));
         match event {
             JobEvent::Message { msg, .. } => {
-                self.hears_message(now, msg);
+                self.on_message(now, msg);
                 self.in_time(now, matches!(msg, ToRoot::Draining | ToRoot::Done { .. }));
             }
             JobEvent::EdgeClosed { .. } if !self.counted => self.begins(now, lost),
@@ -134,11 +134,11 @@ impl Oracle {
             }
             JobEvent::Signal(sig) if ![Signal::USR1, Signal::USR2].contains(sig) => {
                 self.signals += 1;
-                self.told.get_or_insert(awake);
+                self.end_requested.get_or_insert(awake);
                 self.begins(now, Expected::Ending(Ending::Signal(*sig)));
             }
             JobEvent::ReaderClosed(_) => {
-                self.told.get_or_insert(awake);
+                self.end_requested.get_or_insert(awake);
                 self.begins(now, Expected::Ending(Ending::Signal(Signal::PIPE)));
             }
             JobEvent::Signal(sig) => {
@@ -166,7 +166,7 @@ impl Oracle {
         matches!(status, Status::Signaled { sig, .. } if self.forwarded.contains(&sig))
     }
 
-    fn hears_message(&mut self, now: Mono, message: &ToRoot) {
+    fn on_message(&mut self, now: Mono, message: &ToRoot) {
         let lost = Expected::Ending(Ending::Code(exit::LAUNCH));
         match message {
             ToRoot::Refused(_) => self.begins(now, lost),
@@ -318,9 +318,9 @@ impl World {
             Lost::AgentMute => {
                 let why = |fault| matches!(fault, Fault::AgentStopped | Fault::AgentFrozen | Fault::AgentAsked);
                 let stood = self.plan.faults.iter().any(|(_, fault)| why(*fault));
-                self.check(stood, || "an agent that never stood still is given up".to_owned());
+                self.check(stood, || "an agent that was never suspended is given up".to_owned());
             }
-            Lost::Unheard | Lost::Expired | Lost::Starved(_) => {
+            Lost::NoHeartbeat | Lost::Expired | Lost::Starved(_) => {
                 self.check(false, || "this host has no lease".to_owned());
             }
             Lost::Guardian | Lost::Init | Lost::AgentEarly | Lost::Agent(_) | Lost::Warned(_) => {}
@@ -334,7 +334,7 @@ impl World {
         }
         let (awake, gaps) = (self.still.awake(self.mono()), self.still.gaps());
         let oracle = &self.launcher.oracle;
-        let waited = oracle.told.is_some_and(|at| later(at, 2000) <= later(awake, 250 * gaps));
+        let waited = oracle.end_requested.is_some_and(|at| later(at, 2000) <= later(awake, 250 * gaps));
         self.check(waited || oracle.signals > 1, || "output is given up too soon".to_owned());
     }
 
@@ -357,6 +357,6 @@ impl World {
         let kept = unguarded.is_some_and(|lost| self.now > lost.nanos() + patience);
         self.check(!kept, || "without a guardian it waits for ever".to_owned());
         self.check(said == Some(ending), || format!("rlaunch ends by {ending:?} but reports {said:?}"));
-        self.check(!late, || "told to end, it takes for ever".to_owned());
+        self.check(!late, || "it does not end in time after the request".to_owned());
     }
 }

@@ -11,9 +11,9 @@ use rlaunch_base::id::NodeId;
 use rlaunch_plan::hostlist::{Chips, Entry, Host};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Told apart from the streams of other jobs.
+/// Number of the random stream, distinct from those of other jobs.
 const STREAM: u64 = 0x7072_696e_7465_6400;
-/// From list to list.
+/// Time between two lists.
 const EVERY: u64 = 10_000 * MS;
 /// Lists of a job. The last one has all hosts.
 const LISTS: u64 = 6;
@@ -79,7 +79,7 @@ fn entry(name: String, (slice, size, id): (String, u64, u64)) -> Entry {
 
 impl Found {
     /// The job reads a list.
-    pub(crate) fn hears(&mut self, list: &[Entry]) {
+    pub(crate) fn on_list(&mut self, list: &[Entry]) {
         self.listed = Some(list.iter().map(|entry| entry.host.name.clone()).collect());
     }
 }

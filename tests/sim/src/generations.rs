@@ -21,7 +21,7 @@ use rlaunch_protocol::restarts::Restarts;
 use rlaunch_protocol::settings::{OnFailure, Tier};
 use rlaunch_protocol::wire::to_root::SpawnStep;
 
-/// Told apart from the streams of other jobs.
+/// Number of the random stream, distinct from those of other jobs.
 const STREAM: u64 = 0x6167_6169_6e00_0000;
 /// How far ports of two generations are apart.
 const PORTS: u16 = 64;
@@ -104,7 +104,7 @@ pub(crate) fn alone(plan: &mut Plan) {
         site.faults.retain(|(_, fault)| !matches!(fault, Fault::HostLost | Fault::EdgeKilled));
         let stands = site.faults.iter().any(|(_, fault)| fault.is_a_stop());
         // No lease ends its ranks.
-        site.faults.extend(stands.then_some((FAULTS_END, Fault::AgentGoesOn)));
+        site.faults.extend(stands.then_some((FAULTS_END, Fault::AgentResumes)));
     }
 }
 

@@ -29,7 +29,7 @@ enum State {
 }
 
 impl Guardian {
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_exited(&self) -> bool {
         matches!(self.state, State::Over)
     }
 
@@ -68,11 +68,11 @@ impl World {
             }
             return;
         }
-        let alone = !self.host.remote && self.launcher.is_over();
+        let alone = !self.host.remote && self.launcher.has_exited();
         let guardian = &self.host.guardian;
-        if self.host.agent.is_over() || alone || guardian.severed || guardian.expired {
+        if self.host.agent.has_exited() || alone || guardian.severed || guardian.expired {
             // The guardian reports it where no other event would have made it end everything.
-            self.host.guardian.expired &= !self.host.agent.is_over() && !self.host.guardian.severed;
+            self.host.guardian.expired &= !self.host.agent.has_exited() && !self.host.guardian.severed;
             self.note("guardian", || "ends what is there".to_owned());
             self.host.guardian.state = State::Working(self.now + 2000 * MS);
             self.soon(Ev::GuardianWorks);
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// The launcher hears of it, maybe before all that the agent has said.
+    /// Notifies the launcher, maybe before the last messages of the agent.
     fn guardian_ends(&mut self, end: GuardianEnd) {
         self.soon(Ev::ToJob(JobEvent::GuardianEnded { node: self.id(), end }));
     }
@@ -136,14 +136,14 @@ impl World {
     pub(crate) fn guardian_killed(&mut self) {
         // A guardian at work has killed the agent: without a namespace there is no promise about the rest then.
         let last = matches!(self.host.guardian.state, State::Working(_)) && self.plan.tier == Tier::T3;
-        if !self.host.guardian.is_over() && !last {
+        if !self.host.guardian.has_exited() && !last {
             self.host.guardian.state = State::Over;
             self.host.guardian.killed = true;
             self.soon(Ev::Arrives(Arrival::Event(Box::new(NodeEvent::GuardianLost))));
             if self.host.remote {
                 // sshd's child is gone: it closes the agent's input, and the agent holds the output alone.
                 self.soon(Ev::AgentEdgeEnds);
-                if self.host.agent.is_over() {
+                if self.host.agent.has_exited() {
                     self.close_to_launcher();
                 }
             } else {

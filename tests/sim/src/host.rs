@@ -89,7 +89,7 @@ impl World {
         self.away.len()
     }
 
-    /// One of the hosts.
+    /// A host by its index.
     pub(crate) fn host(&self, node: usize) -> &Host {
         if node == self.node { &self.host } else { &self.away[node] }
     }
@@ -173,7 +173,7 @@ impl World {
         if self.is_in_step() { self.dials() } else { self.travel_out(Ev::Up) }
     }
 
-    /// The launcher hears of it.
+    /// Notifies the launcher that the host is reached.
     pub(crate) fn is_up(&mut self) {
         let (at, limit) = self.host.by;
         self.is_up_by((Mono::from_nanos(at), Span::from_nanos(limit)));
@@ -186,8 +186,8 @@ impl World {
         if adopted {
             self.send_to_agent(crate::link::credit(self.plan.window));
             let node = self.id();
-            self.tell_job(JobEvent::EdgeUp { node });
-            self.tell_job(JobEvent::ReadyBy { node, at, limit });
+            self.notify_job(JobEvent::EdgeUp { node });
+            self.notify_job(JobEvent::ReadyBy { node, at, limit });
             self.step_delivers();
         }
     }
@@ -197,8 +197,8 @@ impl World {
         if self.host.link.give_up() {
             let node = self.id();
             self.close_to_agent();
-            self.step_hears(StepEvent::Cancel(node));
-            self.tell_job(JobEvent::HostFailed { node, why: HostFailure::default() });
+            self.notify_step(StepEvent::Cancel(node));
+            self.notify_job(JobEvent::HostFailed { node, why: HostFailure::default() });
         }
     }
 
@@ -207,12 +207,12 @@ impl World {
         if self.host.link.give_up() {
             let node = self.id();
             self.close_to_agent();
-            self.step_hears(StepEvent::Cancel(node));
+            self.notify_step(StepEvent::Cancel(node));
             self.at(self.now, Ev::ToJob(JobEvent::HostFailed { node, why: HostFailure::default() }));
         }
     }
 
-    /// The power fails: everything is gone at once, and nothing is heard any more.
+    /// The power fails: all processes are gone at once, and no message comes any more.
     pub(crate) fn host_is_lost(&mut self) {
         if self.host.remote {
             self.host.gone = true;

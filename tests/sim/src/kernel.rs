@@ -294,7 +294,7 @@ impl World {
             if !status.is_success() {
                 self.host.kernel.died.push((self.now, owner));
             }
-            if self.host.agent.is_over() {
+            if self.host.agent.has_exited() {
                 self.host.kernel.reap(owner);
             } else {
                 self.arrive(Arrival::Ended { proc: owner, status, died: self.now });

@@ -64,7 +64,7 @@ impl Launcher {
         }
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_exited(&self) -> bool {
         self.over
     }
 
@@ -84,12 +84,12 @@ impl World {
             Lane::Control if header.is_last_words() => self.last_words(body),
             Lane::Control => {
                 if let Some(msg) = self.decode::<ToRoot>(body) {
-                    self.tell_job(JobEvent::Message { node, msg });
+                    self.notify_job(JobEvent::Message { node, msg });
                 }
             }
             Lane::Data => self.output(header.stream, header.flags.has(Flags::END), header.len),
             Lane::Beat if self.host.remote => match Beat::parse(body) {
-                Some(beat) => self.tell_job(JobEvent::Beat { node, beat }),
+                Some(beat) => self.notify_job(JobEvent::Beat { node, beat }),
                 None => self.fail("a beat is refused".to_owned()),
             },
             Lane::Store | Lane::Credit | Lane::Beat => self.fail(format!("a {:?} frame to the launcher", header.lane)),
@@ -99,10 +99,10 @@ impl World {
     fn last_words(&mut self, body: &[u8]) {
         match Last::parse(body) {
             Some(Last { left, expired: true, named }) => {
-                self.tell_job(JobEvent::GuardianEnded { node: self.id(), end: GuardianEnd::Expired { left, named } });
+                self.notify_job(JobEvent::GuardianEnded { node: self.id(), end: GuardianEnd::Expired { left, named } });
             }
             Some(Last { left, expired: false, named }) => {
-                self.tell_job(JobEvent::GuardianEnded { node: self.id(), end: GuardianEnd::Record { left, named } });
+                self.notify_job(JobEvent::GuardianEnded { node: self.id(), end: GuardianEnd::Record { left, named } });
             }
             None => self.fail("last words are refused".to_owned()),
         }
@@ -117,7 +117,7 @@ impl World {
         let total = *total;
         sinks.queued[usize::from(id.std() == Std::Err)] += u64::from(bytes);
         if last {
-            self.tell_job(JobEvent::StreamEnd { stream: id, total });
+            self.notify_job(JobEvent::StreamEnd { stream: id, total });
         }
         self.soon(Ev::Sink);
     }
@@ -148,7 +148,7 @@ impl World {
             self.send_to_agent(link::credit(received + window));
         }
         if let Some(event) = event {
-            self.tell_job(event);
+            self.notify_job(event);
         }
         self.answer_drain();
     }
@@ -169,7 +169,7 @@ impl World {
             }
             self.close_to_agent();
         }
-        self.tell_job(JobEvent::EdgeClosed { node: self.id(), why: CloseReason::Eof });
+        self.notify_job(JobEvent::EdgeClosed { node: self.id(), why: CloseReason::Eof });
     }
 
     /// The launcher's own host, if it is one of several, has as long as the others. Nothing is drawn for it: the jobs of all
@@ -183,7 +183,7 @@ impl World {
         }
     }
 
-    pub(crate) fn tell_job(&mut self, event: JobEvent) {
+    pub(crate) fn notify_job(&mut self, event: JobEvent) {
         if self.launcher.over {
             return;
         }
@@ -196,12 +196,12 @@ impl World {
         self.note("> job", || format!("{event:?}"));
         let (now, awake) = (self.mono(), self.still.awake(self.mono()));
         if let JobEvent::Discovered(list) = &event {
-            self.found.hears(list);
+            self.found.on_list(list);
         }
         if self.several() {
-            self.truth.hears(self.now, &event);
+            self.truth.on_event(self.now, &event);
         } else {
-            self.launcher.oracle.hears(now, awake, &event);
+            self.launcher.oracle.on_event(now, awake, &event);
         }
         self.launcher.job.handle(self.mono(), event);
         self.drain_job();

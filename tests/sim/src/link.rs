@@ -85,7 +85,7 @@ impl Link {
         self.end == End::Live
     }
 
-    /// Nothing that the launcher could hear comes of it any more.
+    /// Whether the launcher receives nothing more from this link.
     pub(crate) fn is_gone(&self) -> bool {
         self.end == End::Gone
     }

@@ -40,7 +40,7 @@ pub(crate) struct Plan {
     /// Bytes that may be under way.
     pub(crate) window: u64,
     pub(crate) refusal: Option<NodeRefusal>,
-    /// This rank cannot be started, because of this step.
+    /// Rank that cannot be started, and the step that fails.
     pub(crate) no_start: Option<(u32, SpawnStep)>,
     /// SIGUSR1 and 2 kill ranks that do not catch TERM either.
     pub(crate) usr_kills: bool,
@@ -110,7 +110,7 @@ pub(crate) enum Fault {
     AgentStopped,
     /// Until it continues.
     AgentFrozen,
-    AgentGoesOn,
+    AgentResumes,
     GuardianKilled,
     InitKilled,
     LauncherKilled,
@@ -127,7 +127,7 @@ pub(crate) enum Fault {
 impl Fault {
     /// Whether it is a suspension that ends: a short one has no consequence.
     pub(crate) const fn is_a_stop(self) -> bool {
-        matches!(self, Self::AgentStopped | Self::AgentFrozen | Self::AgentGoesOn)
+        matches!(self, Self::AgentStopped | Self::AgentFrozen | Self::AgentResumes)
     }
 }
 
@@ -303,7 +303,7 @@ fn stands(rng: &mut Rng, sig: Fault) -> Vec<(u64, Fault)> {
     let from = rng.micros(1, 4_000_000);
     let fault = if rng.chance(50) { Fault::AgentStopped } else { Fault::AgentFrozen };
     let until = if rng.chance(50) { FAULTS_END } else { from + rng.micros(1, 8_000_000) };
-    let mut faults = vec![(from, fault), (until, Fault::AgentGoesOn)];
+    let mut faults = vec![(from, fault), (until, Fault::AgentResumes)];
     for _ in 0..rng.below(3) {
         faults.push((from + rng.micros(1, 3_000_000), sig));
     }

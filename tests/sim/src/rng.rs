@@ -34,7 +34,7 @@ impl Rng {
         self.below(100) < percent
     }
 
-    /// One of a list that is not empty.
+    /// A random element of a list.
     pub(crate) fn pick<T: Copy>(&mut self, from: &[T; 4]) -> T {
         let [a, b, c, d] = *from;
         match self.below(4) {

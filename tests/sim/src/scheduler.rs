@@ -37,8 +37,8 @@ const SRUN_KILLED: u64 = 0x6b69_6c6c_0000_0000;
 const STEP_ENDS: u64 = 1900 * MS;
 /// How long after its tasks srun ends.
 const SRUN_ENDS: u64 = 300 * MS;
-/// How long after srun was killed that is heard at most.
-const HEARD: u64 = 1900 * MS;
+/// Limit for the time from the kill of srun to its report.
+const REPORT: u64 = 1900 * MS;
 /// A host that is lost so long before or after the end of srun is lost for that.
 const NEAR: u64 = 5000 * MS;
 
@@ -51,7 +51,7 @@ pub(crate) struct Scheduler {
     pub(crate) signals: Vec<(u64, Signal, NodeId)>,
     /// How often each of the signals was sent that end no job.
     pub(crate) rounds: [u32; 2],
-    /// When it is heard that srun was killed, for which the scheduler kills the step: before that, or after it.
+    /// Time of the report that srun was killed. The scheduler kills the step before or after that.
     srun_killed: Option<u64>,
 }
 
@@ -145,8 +145,8 @@ fn kill_srun(rng: &mut Rng, scheduler: &mut Scheduler, hosts: usize) {
     let all = at + rng.below(STEP_ENDS - LAG);
     let kill = |node| (all + rng.below(LAG), Signal::KILL, node);
     scheduler.signals.extend((0..).map(NodeId::new).take(hosts).map(kill));
-    let heard = if rng.chance(40) { at + rng.below(HEARD) } else { at };
-    scheduler.srun_killed = Some(heard);
+    let reported = if rng.chance(40) { at + rng.below(REPORT) } else { at };
+    scheduler.srun_killed = Some(reported);
 }
 
 /// A signal to one host, to some or to all.
@@ -182,12 +182,12 @@ impl World {
             return self.scheduler_kills();
         }
         let every = self.plan.scheduler.as_ref().is_some_and(|scheduler| scheduler.every_process);
-        let tell = |to| Ev::Arrives(Arrival::Event(Box::new(NodeEvent::Signal { sig, to })));
-        if !self.host.guardian.is_over() {
-            self.soon(tell(SignalledPart::Guardian));
+        let signal_to = |to| Ev::Arrives(Arrival::Event(Box::new(NodeEvent::Signal { sig, to })));
+        if !self.host.guardian.has_exited() {
+            self.soon(signal_to(SignalledPart::Guardian));
         }
         if every {
-            self.soon(tell(SignalledPart::Agent));
+            self.soon(signal_to(SignalledPart::Agent));
             if sig == Signal::TERM {
                 self.host.kernel.ended_by_us.get_or_insert(self.now);
             }
@@ -199,7 +199,7 @@ impl World {
 
     /// Kills the rest of the step, all at once.
     fn scheduler_kills(&mut self) {
-        self.host.killed |= !self.host.guardian.is_over() || !self.host.agent.is_over();
+        self.host.killed |= !self.host.guardian.has_exited() || !self.host.agent.has_exited();
         self.host.kernel.ended_by_us.get_or_insert(self.now);
         for pid in self.host.kernel.cease() {
             self.dies(pid, KILLED);

@@ -15,7 +15,7 @@ use rlaunch_plan::place::{Node, Placement, Processes, RankPlacement, Worlds};
 use rlaunch_protocol::settings::{OnFailure, Tier};
 use rlaunch_protocol::spec::{AppSpec, JobSpec};
 
-/// Told apart from the stream of the run itself.
+/// Number of the random stream, distinct from that of the run itself.
 pub(crate) const STREAM: u64 = 0x686f_7374_7300_0000;
 /// Time that a guardian may need to kill everything after it has noticed the end of the lease. A chain of 20 forks, of 1 ms each, is the
 /// longest there is; the last process must then be found, and end.
@@ -247,21 +247,21 @@ fn hit(rng: &mut Rng, site: &mut Site, lease: u64) {
     let delay = if rng.chance(30) { Some(rng.below(2000 * MS)) } else { None };
     let also = from + rng.below(3000 * MS);
     let stop = if rng.chance(50) { Fault::AgentStopped } else { Fault::AgentFrozen };
-    let goes_on = (until.min(FAULTS_END), Fault::AgentGoesOn);
+    let resume = (until.min(FAULTS_END), Fault::AgentResumes);
     match rng.below(10) {
         0 | 1 => site.faults.push((from, Fault::HostLost)),
         2..5 => site.spells.push(Spell { from, until, ways, delay, back }),
         5 => site.faults.push((from, Fault::AgentKilled)),
         6 => site.faults.push((from, Fault::GuardianKilled)),
         7 => site.faults.push((from, Fault::EdgeKilled)),
-        8 => site.faults.extend([(from, stop), goes_on]),
+        8 => site.faults.extend([(from, stop), resume]),
         _ => {
             // Two at once.
             site.spells.push(Spell { from, until, ways, delay: None, back });
             let other = rng.pick(&[Fault::AgentKilled, Fault::EdgeKilled, Fault::GuardianKilled, stop]);
             site.faults.push((also, other));
             if other == stop {
-                site.faults.push((goes_on.0.max(also), goes_on.1));
+                site.faults.push((resume.0.max(also), resume.1));
             }
         }
     }

@@ -22,7 +22,7 @@ use rlaunch_protocol::settings::{OnFailure, Tier};
 use rlaunch_protocol::spec::{AppSpec, JobSpec};
 use std::sync::Arc;
 
-/// Told apart from the streams of other jobs.
+/// Number of the random stream, distinct from those of other jobs.
 const STREAM: u64 = 0x736c_6963_6573_0000;
 /// Starts after a host was lost.
 const RETRIES: u32 = 4;

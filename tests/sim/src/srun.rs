@@ -88,7 +88,7 @@ pub(crate) enum Shake {
 /// An event of a step that is no handshake.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Turn {
-    /// A time is over.
+    /// A time-out.
     Timer,
     /// srun is killed.
     Killed,
@@ -163,8 +163,8 @@ impl World {
                 limit,
             }),
         });
-        self.step_hears(StepEvent::Start);
-        self.step_hears(StepEvent::Listening(1, None));
+        self.notify_step(StepEvent::Start);
+        self.notify_step(StepEvent::Listening(1, None));
     }
 
     /// The agent of this host is started, and dials the launcher.
@@ -187,7 +187,7 @@ impl World {
     }
 
     pub(crate) fn shakes(&mut self, shake: Shake) {
-        if self.launcher.is_over() {
+        if self.launcher.has_exited() {
             return;
         }
         self.note("step", || format!("{shake:?}"));
@@ -239,7 +239,7 @@ impl World {
         self.check(admitted == node, || format!("node{node} is admitted as node{admitted}"));
         self.check(still, || "the secret is kept after the last agent, or gone before".to_owned());
         let facts = rlaunch_plan::bootstrap::AgentFacts { pid: 1, wall: 0 };
-        self.step_hears(StepEvent::Connected(node, facts));
+        self.notify_step(StepEvent::Connected(node, facts));
     }
 
     /// A connection is closed. An agent without an edge ends.
@@ -286,7 +286,7 @@ impl World {
     }
 
     pub(crate) fn step_turn(&mut self, turn: Turn) {
-        if self.launcher.is_over() {
+        if self.launcher.has_exited() {
             return;
         }
         let now = self.mono();
@@ -306,21 +306,21 @@ impl World {
             }
             // Hosts that are waited for would fail with it.
             Turn::Killed if self.srun.as_ref().is_some_and(|srun| srun.dial.is_waiting()) => {}
-            Turn::Killed => self.step_hears(StepEvent::Ended(CarrierEnd::Signal(9))),
+            Turn::Killed => self.notify_step(StepEvent::Ended(CarrierEnd::Signal(9))),
             // Its tasks were killed.
-            Turn::Ends => self.step_hears(StepEvent::Ended(CarrierEnd::Code(137))),
+            Turn::Ends => self.notify_step(StepEvent::Ended(CarrierEnd::Code(137))),
         }
     }
 
     /// Hosts are not waited for while the launcher is suspended.
     pub(crate) fn step_stood_still(&mut self, long: u64) {
         if let Some(srun) = &mut self.srun {
-            srun.dial.stood_still(Span::from_nanos(long));
+            srun.dial.exclude_suspension(Span::from_nanos(long));
         }
         self.step_turns();
     }
 
-    pub(crate) fn step_hears(&mut self, event: StepEvent) {
+    pub(crate) fn notify_step(&mut self, event: StepEvent) {
         let now = self.mono();
         if let Some(srun) = &mut self.srun {
             srun.dial.handle(now, event);
@@ -333,7 +333,7 @@ impl World {
             match action {
                 StepAction::Start(_) | StepAction::Write(_) | StepAction::Stage(..) => {}
                 StepAction::Kill { .. } => self.at(self.now + MS, Ev::Step(Turn::Ends)),
-                StepAction::News(news) => self.tell_job(JobEvent::Carrier(CarrierEvent::News(news))),
+                StepAction::News(news) => self.notify_job(JobEvent::Carrier(CarrierEvent::News(news))),
                 StepAction::Up(node, up) => self.on(node, |world| world.is_up_by(up.by)),
                 StepAction::Failed(node, _) => self.on(node, Self::unreached),
                 StepAction::WithShell(node, _) | StepAction::FallBack(node, ..) => {

@@ -8,18 +8,18 @@ use crate::rng::Rng;
 use crate::world::{Ev, World};
 use rlaunch_base::time::{Mono, Span};
 
-/// Told apart from the stream of the job itself.
+/// Number of the random stream, distinct from that of the job itself.
 const STREAM: u64 = 0x7374_696c_6c00_0000;
 
 /// A suspension.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pause {
-    who: Who,
+    suspended: Suspended,
     long: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Who {
+enum Suspended {
     /// The launcher with all of its threads; all others continue.
     Launcher,
     /// Everything, ranks and wires too.
@@ -44,16 +44,16 @@ impl Still {
     pub(crate) fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ STREAM);
         let pauses = (0..rng.between(1, 3)).map(|_| {
-            let who = if rng.chance(50) { Who::Launcher } else { Who::Host };
+            let suspended = if rng.chance(50) { Suspended::Launcher } else { Suspended::Host };
             let long = if rng.chance(20) { rng.between(1, 3600) * 1000 * MS } else { rng.micros(1, 8_000_000) };
-            (rng.micros(1, 8_000_000), Pause { who, long })
+            (rng.micros(1, 8_000_000), Pause { suspended, long })
         });
         Self { pauses: pauses.collect(), order: rng.below(6), ..Self::default() }
     }
 
     /// A launcher that is stopped then, for so long.
     pub(crate) fn of(stops: &[(u64, u64)]) -> Self {
-        let stop = |(at, long): &(u64, u64)| (*at, Pause { who: Who::Launcher, long: *long });
+        let stop = |(at, long): &(u64, u64)| (*at, Pause { suspended: Suspended::Launcher, long: *long });
         Self { pauses: stops.iter().map(stop).collect(), ..Self::default() }
     }
 
@@ -61,7 +61,7 @@ impl Still {
         self.pauses.clone()
     }
 
-    /// How long everything stood still.
+    /// Time for which everything was suspended.
     pub(crate) const fn host_stood(&self) -> u64 {
         self.host + self.launcher
     }
@@ -99,9 +99,9 @@ const fn source(ev: &Ev) -> u64 {
 impl World {
     pub(crate) fn pause(&mut self, pause: Pause) {
         self.note("fault", || format!("{pause:?}"));
-        match pause.who {
-            Who::Launcher => self.launcher_stands(pause.long),
-            Who::Host => {
+        match pause.suspended {
+            Suspended::Launcher => self.launcher_stands(pause.long),
+            Suspended::Host => {
                 self.still.host += pause.long;
                 self.still.gaps += 1;
                 // A launcher that stands anyway does not stand twice.
@@ -117,7 +117,7 @@ impl World {
     }
 
     fn launcher_stands(&mut self, long: u64) {
-        if !self.launcher.is_over() && !self.launcher.stands {
+        if !self.launcher.has_exited() && !self.launcher.stands {
             self.launcher.stands = true;
             self.still.since = self.now;
             self.at(self.now + long, Ev::Resume);
@@ -139,10 +139,10 @@ impl World {
 
     /// Messages that have arrived come first, all of them, and then the deadlines that are due.
     pub(crate) fn launcher_resumes(&mut self) {
-        if self.launcher.is_over() {
+        if self.launcher.has_exited() {
             return;
         }
-        self.note("launcher", || "goes on".to_owned());
+        self.note("launcher", || "continues".to_owned());
         self.launcher.stands = false;
         self.still.launcher += self.now - self.still.since;
         self.still.gaps += 1;

@@ -23,17 +23,17 @@ const SILENT: u64 = 5000 * MS;
 /// The events and reports of the launcher.
 #[derive(Default)]
 pub(crate) struct Truth {
-    /// Failures that it heard of.
+    /// Failures that were reported to the launcher.
     failures: Vec<Exited>,
-    /// Ranks that exited with 0, as it heard.
+    /// Ranks that were reported to have exited with 0.
     succeeded: usize,
     /// When the edge to a host came.
     pub(crate) up: BTreeMap<NodeId, u64>,
-    /// Hosts that it calls lost, and those of which it cannot tell which was first.
+    /// Hosts that the launcher calls lost, and those whose order it does not know.
     lost: Vec<NodeId>,
     together: Vec<NodeId>,
     end: Option<(Cause, Ending)>,
-    /// When it heard that the scheduler ends the job, and whether the end had not begun.
+    /// Time of the report that the scheduler ends the job, and whether that report came before the end had begun.
     pub(crate) warned: Option<(u64, bool)>,
     /// Whether the end has begun.
     ending: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Truth {
     pub(crate) started: u64,
     /// Hosts with a warning.
     pub(crate) warned_hosts: Vec<NodeId>,
-    /// When it heard that srun has ended.
+    /// Time of the report that srun has exited.
     pub(crate) srun_ended: Option<u64>,
     /// When the edge of a host ended.
     pub(crate) closed: BTreeMap<NodeId, u64>,
@@ -66,7 +66,7 @@ impl Truth {
         self.lost.push(node);
     }
 
-    pub(crate) fn hears(&mut self, now: u64, event: &JobEvent) {
+    pub(crate) fn on_event(&mut self, now: u64, event: &JobEvent) {
         if let JobEvent::EdgeUp { node } = event {
             self.up.insert(*node, now);
             // Its agent is a new one.
@@ -186,7 +186,7 @@ impl World {
         ];
         for var in expected {
             let has = exec.shared.iter().chain(exec.vars.iter()).any(|entry| entry == var.as_bytes());
-            self.check(has, || format!("{proc} is not told {var}"));
+            self.check(has, || format!("{proc} lacks {var}"));
         }
     }
 
@@ -199,14 +199,14 @@ impl World {
         let is_translated = self.is_translated() && first_is_here && placement.used().nth(1).is_some();
         let by_agent = self.plan.spec.settings.store.holder.is_agent() && !is_translated;
         let word = if by_agent { "True" } else { "False" };
-        self.check(has(&format!("TORCHELASTIC_USE_AGENT_STORE={word}")), || format!("{proc} is not told of the store"));
+        self.check(has(&format!("TORCHELASTIC_USE_AGENT_STORE={word}")), || format!("{proc} does not know the store"));
         let held = self.host.agent.served.clone();
         if by_agent && has("GROUP_RANK=0") {
             let found = held
                 .is_some_and(|(addr, port)| has(&format!("MASTER_ADDR={addr}")) && has(&format!("MASTER_PORT={port}")));
             self.check(found, || format!("{proc} is started before its store is held"));
         } else {
-            self.check(held.is_none(), || "a store is held that nobody was told of".to_owned());
+            self.check(held.is_none(), || "a store is held that no rank knows".to_owned());
         }
     }
 
@@ -247,26 +247,26 @@ impl World {
         }
     }
 
-    /// A host is called lost because nothing is heard of it: by now each of its ranks has ended.
+    /// Checks that each rank of a host has exited when the host is called lost for its silence.
     pub(crate) fn check_unheard(&mut self) {
         let running = self.host.kernel.running();
-        let agent = self.host.agent.stands_still() || (self.host.agent.is_over() && self.plan.tier == Tier::T3);
-        // Nobody is left there who could end them.
-        let nobody = self.host.guardian.was_killed() && agent;
-        self.check(running == 0 || nobody, || format!("a host is called lost where {running} ranks run"));
+        let agent = self.host.agent.is_suspended() || (self.host.agent.has_exited() && self.plan.tier == Tier::T3);
+        // No process that could end the ranks is left there.
+        let is_unsupervised = self.host.guardian.was_killed() && agent;
+        self.check(running == 0 || is_unsupervised, || format!("a host is called lost where {running} ranks run"));
     }
 
     /// Something of a host's is called lost.
     pub(crate) fn check_host_lost(&mut self, lost: Lost) {
         match lost {
-            Lost::Unheard => self.check_unheard(),
+            Lost::NoHeartbeat => self.check_unheard(),
             Lost::Expired => {
                 self.check(self.host.guardian.has_expired(), || "its lease has not run out".to_owned());
             }
             Lost::Starved(long) => {
                 // From its last look at the clock, one beat before, to the next.
                 let stood = self.plan.stops.iter().map(|(_, long)| *long + self.plan.late + 1000 * MS).sum::<u64>();
-                self.check(long.nanos() <= stood, || format!("the launcher did not stand still for {long}"));
+                self.check(long.nanos() <= stood, || format!("the launcher was not suspended for {long}"));
             }
             Lost::Agent(_) | Lost::AgentEarly | Lost::AgentMute | Lost::Guardian | Lost::Init | Lost::Warned(_) => {}
         }
@@ -278,7 +278,7 @@ impl World {
         let spared = !self.host.killed;
         let well = self.site().filter(|_| spared).is_some_and(|site| match lost {
             Lost::AgentMute => site.is_well(lease) && site.spells.is_empty() && site.stop() == 0,
-            Lost::Unheard
+            Lost::NoHeartbeat
             | Lost::Expired
             | Lost::Starved(_)
             | Lost::Agent(_)
@@ -291,13 +291,13 @@ impl World {
         let calm = well && self.site().is_some_and(|site| site.spells.is_empty() && site.stop() == 0);
         let up = self.truth.up.get(&self.id()).copied();
         let knows = self.plan.stops.iter().all(|(at, _)| up.is_some_and(|up| up < *at));
-        let blames = matches!(lost, Lost::Unheard | Lost::Expired | Lost::Agent(_));
-        self.check(!(calm && knows && blames), || format!("{lost:?}, and it was the launcher that stood still"));
+        let blames = matches!(lost, Lost::NoHeartbeat | Lost::Expired | Lost::Agent(_));
+        self.check(!(calm && knows && blames), || format!("{lost:?}, and the launcher was the suspended part"));
         let stopped = self.plan.stops.iter().any(|(_, long)| *long > lease / 3);
         self.check(!well || stopped, || format!("{lost:?}, but nothing had happened to that host"));
     }
 
-    /// The job is over.
+    /// Checks the end of a job of several hosts.
     pub(crate) fn check_hosts_finish(&mut self, ending: Ending) {
         let Some((cause, exit)) = self.truth.end.clone() else { return self.fail("no end is reported".to_owned()) };
         self.check(exit == ending && cause.exit(false) == exit, || {
@@ -367,22 +367,22 @@ impl World {
 
     /// Ranks that failed to the launcher's knowledge, and before any part ended a process there.
     pub(crate) fn failed_by_themselves(&self) -> Vec<Failed> {
-        let heard = |proc| self.truth.failures.iter().any(|exited| exited.proc == proc);
+        let reported = |proc| self.truth.failures.iter().any(|exited| exited.proc == proc);
         let of_host = |node: usize| {
             let kernel = &self.host(node).kernel;
             let died = kernel.failed_before(kernel.ended_by_us.unwrap_or(EVER));
-            died.into_iter().filter(move |(_, proc)| heard(*proc)).map(move |(at, proc)| Failed { at, proc, node })
+            died.into_iter().filter(move |(_, proc)| reported(*proc)).map(move |(at, proc)| Failed { at, proc, node })
         };
         let mut all: Vec<Failed> = (0..self.count()).flat_map(of_host).collect();
         all.sort_unstable();
         all
     }
 
-    /// Of hosts without power the first one is named, or one of those that are named together. Hosts without power long before a rank
-    /// failed, or before another host was lost in another way, are named, too.
+    /// Checks the lost host that the cause names: the first host without power, or one of those that are named together. Hosts without
+    /// power long before a failed rank, or before another host was lost in another way, are named, too.
     fn check_first_lost(&mut self, cause: &Cause) {
         let at = match cause {
-            Cause::Lost { node, lost: Lost::Unheard } => self.without_power(*node),
+            Cause::Lost { node, lost: Lost::NoHeartbeat } => self.without_power(*node),
             Cause::Lost { node, lost: Lost::Agent(_) } => self.first_fault(*node).map(|at| at.saturating_sub(SILENT)),
             Cause::Rank { rank, .. } if self.plan.sight == Sight::Exact => {
                 let failed = self.failed_by_themselves();

@@ -73,7 +73,7 @@ pub(crate) enum Ev {
     Process(u32, Life),
     /// Init dies.
     InitDies,
-    /// The guardian learns that something is over.
+    /// The guardian learns that a process has exited.
     GuardianWakes,
     /// The guardian works.
     GuardianWorks,
@@ -88,7 +88,7 @@ pub(crate) enum Ev {
     Resume,
     /// A host was reached, and its guardian begins.
     Begins,
-    /// The launcher hears of that.
+    /// The launcher is notified that a host was reached.
     Up,
     /// A host was not reached, or not in time.
     Unreached,
@@ -108,7 +108,7 @@ pub(crate) enum Ev {
     Asks(usize),
     /// … has it ended.
     AsksEnd(usize),
-    /// The grace of the world is over.
+    /// The grace of the world has ended.
     IsWorldOver(usize),
 }
 
@@ -334,7 +334,7 @@ impl World {
                 + 4 * self.plan.spec.settings.hosts.lease.nanos() * u64::from(self.several());
             let limit = limit + u64::from(self.plan.spec.settings.restarts.most) * generations::LONGEST;
             let limit = limit + self.slices_take();
-            self.check(now < limit, || "it still goes on, long after the last fault".to_owned());
+            self.check(now < limit, || "it continues long after the last fault".to_owned());
         }
         if self.broken.is_none() {
             self.check_rest();
@@ -393,7 +393,7 @@ impl World {
             Ev::InitDies => self.init_dies(),
             Ev::GuardianWakes => self.guardian_wakes(),
             Ev::GuardianWorks => self.guardian_works(),
-            Ev::ToJob(event) => self.tell_job(event),
+            Ev::ToJob(event) => self.notify_job(event),
             Ev::Sink => self.write_sinks(),
             Ev::Fault(fault) => self.fault(fault),
             Ev::Pause(pause) => self.pause(pause),
@@ -408,7 +408,7 @@ impl World {
             Ev::Scheduler(sig) => self.scheduler_signals(sig),
             Ev::Prints(list) => {
                 let list = self.plan.lists.get(list).map(|(_, list)| list.clone()).unwrap_or_default();
-                self.tell_job(JobEvent::Discovered(list));
+                self.notify_job(JobEvent::Discovered(list));
             }
             Ev::Asks(number) => self.asks(number),
             Ev::AsksEnd(number) => self.asks_end(number),
@@ -426,16 +426,16 @@ impl World {
             | Fault::AgentAsked
             | Fault::AgentStopped
             | Fault::AgentFrozen
-            | Fault::AgentGoesOn
+            | Fault::AgentResumes
             | Fault::GuardianKilled
             | Fault::InitKilled
                 if absent => {}
-            Fault::Signal(sig) => self.tell_job(JobEvent::Signal(sig)),
+            Fault::Signal(sig) => self.notify_job(JobEvent::Signal(sig)),
             Fault::AgentKilled => self.agent_killed(),
             Fault::AgentAsked => self.agent_asked(),
             Fault::AgentStopped => self.agent_stands(false),
             Fault::AgentFrozen => self.agent_stands(true),
-            Fault::AgentGoesOn => self.agent_goes_on(),
+            Fault::AgentResumes => self.agent_resumes(),
             Fault::GuardianKilled => self.guardian_killed(),
             Fault::InitKilled => self.init_killed(),
             Fault::LauncherKilled => self.launcher_killed(),
@@ -451,7 +451,7 @@ impl World {
 
     /// When nothing can happen any more, nothing may be left.
     fn check_rest(&mut self) {
-        let over = self.launcher.is_over();
+        let over = self.launcher.has_exited();
         self.check(over, || "the job never ends".to_owned());
         for node in 0..self.count() {
             self.go(node);
@@ -460,9 +460,9 @@ impl World {
     }
 
     fn check_host(&mut self) {
-        let over = !self.host.begun || self.host.agent.is_over();
+        let over = !self.host.begun || self.host.agent.has_exited();
         self.check(over, || "the agent never ends".to_owned());
-        let over = !self.host.begun || self.host.guardian.is_over();
+        let over = !self.host.begun || self.host.guardian.has_exited();
         self.check(over, || "the guardian never ends".to_owned());
         let faults = self.site().map_or(&self.plan.faults, |site| &site.faults);
         let hit = |fault| faults.iter().any(|(_, hit)| *hit == fault);

@@ -23,7 +23,7 @@ use rlaunch_protocol::wire::frozen::client::order::{Order, Program, Request, Spa
 use rlaunch_protocol::wire::order::{Asker, RankOrder};
 use rlaunch_protocol::wire::to_root::SpawnStep;
 
-/// Told apart from the streams of other jobs.
+/// Number of the random stream, distinct from those of other jobs.
 const STREAM: u64 = 0x776f_726c_6473_0000;
 /// A rank that was killed is known to have ended after this time.
 const KILLED_BY: u64 = 1000 * MS;
@@ -170,7 +170,7 @@ impl World {
     pub(crate) fn asks(&mut self, number: usize) {
         let asked = &mut self.orders.all[number];
         let (by, words) = (asked.by, Order::Spawn(asked.request.clone()).write());
-        if self.host.kernel.is_running(by) && !self.host.agent.is_over() {
+        if self.host.kernel.is_running(by) && !self.host.agent.has_exited() {
             asked.is_made = true;
             self.orders_reach_agent(number, by, 1, &words);
         }
@@ -181,7 +181,7 @@ impl World {
         let asked = &self.orders.all[number];
         let (by, Some(Some(world))) = (asked.by, asked.answer) else { return };
         let words = Order::EndWorld(world, None).write();
-        if self.host.kernel.is_running(by) && !self.host.agent.is_over() {
+        if self.host.kernel.is_running(by) && !self.host.agent.has_exited() {
             self.orders_reach_agent(number, by, 2, &words);
         }
     }
@@ -368,7 +368,7 @@ impl World {
         self.order_of(rank).is_some_and(|asked| asked.request.tolerant || ended(asked))
     }
 
-    /// The job is over: it ended as the program that leads has ended, or by a failure that counts.
+    /// Checks that the job ended like its leading program, or by a failure that counts.
     pub(crate) fn check_worlds_finish(&mut self, cause: &Cause) {
         let is_led = self.plan.spec.lead.is_some();
         let all: Vec<Rank> = self.placement().ranks.with_ranks().map(|(rank, _)| rank).collect();

@@ -115,10 +115,10 @@ impl Port {
         // An answer for each request, and the one that says what went wrong.
         let (outbox, answers) = sync_channel(ROOM + 1);
         let bell = Doorbell::new()?;
-        let theirs = bell.clone();
+        let thread_bell = bell.clone();
         rlaunch_sys::thread::permanent("file", move || {
             let outbox = Outbox::Waits(outbox);
-            Writer { open, files: BTreeMap::new(), reported: false, outbox, bell: theirs }.run(&inbox);
+            Writer { open, files: BTreeMap::new(), reported: false, outbox, bell: thread_bell }.run(&inbox);
         })?;
         Ok(Self { way: Way::Thread(requests), answers, kept: Vec::new(), bell })
     }
@@ -292,8 +292,8 @@ mod tests {
     #[test]
     fn without_a_thread_files_are_written_at_once() {
         let disk = Arc::new(Mutex::new((5, Vec::new())));
-        let theirs = Arc::clone(&disk);
-        let mut port = Port::here(move |_| Ok(Disk(Arc::clone(&theirs)))).unwrap();
+        let writer_disk = Arc::clone(&disk);
+        let mut port = Port::here(move |_| Ok(Disk(Arc::clone(&writer_disk)))).unwrap();
         for request in
             [Request::Open(id(0), b"/a".to_vec()), Request::Write(id(0), b"0123456".to_vec()), Request::Close(id(0))]
         {
@@ -316,12 +316,12 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_is_told_once_and_what_is_lost_is_counted() {
+    fn full_disk_is_reported_once_and_lost_bytes_are_counted() {
         let disk = Arc::new(Mutex::new((10, Vec::new())));
-        let theirs = Arc::clone(&disk);
+        let writer_disk = Arc::clone(&disk);
         let port = Port::over(move |path| match path {
             b"/no" => Err(io::Error::from_raw_os_error(13)),
-            _ => Ok(Disk(Arc::clone(&theirs))),
+            _ => Ok(Disk(Arc::clone(&writer_disk))),
         });
         let mut port = port.unwrap();
         let took = |n, bytes, lost| Answer::Took { id: id(n), bytes, lost };

@@ -41,7 +41,7 @@ impl Outcomes {
         }
     }
 
-    /// Processes whose time to exit by themselves is over.
+    /// Processes whose time to exit by themselves has expired.
     pub(super) fn overdue(&mut self, now: Mono) -> Vec<ProcId> {
         let due = |(at, _): &mut (Mono, ProcId)| *at <= now;
         self.due.extract_if(.., due).map(|(_, proc)| proc).collect()

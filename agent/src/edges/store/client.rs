@@ -7,7 +7,7 @@ use rlaunch_base::id::{Rank, WorldId};
 use rlaunch_keyvalue::store::Answer;
 use rlaunch_keyvalue::store::buffers::{BufferQuota, BufferShare};
 use rlaunch_protocol::wire::frozen::Malformed;
-use rlaunch_protocol::wire::frozen::client::client_round::Said;
+use rlaunch_protocol::wire::frozen::client::client_round::ClientMessage;
 use rlaunch_protocol::wire::frozen::client::{
     HELLO, NO_RANK, VERSION, frame_len, hello, parse_hello, parse_world, put_answer_frame, put_reply_frame,
 };
@@ -62,7 +62,7 @@ enum Watched {
 
 /// Why a client is let go.
 pub(super) enum Parted {
-    /// It has left, or its socket has failed.
+    /// The client has left, or its socket has failed.
     Left,
     /// Its message is malformed, for this reason.
     Wrong(Cow<'static, str>),
@@ -154,7 +154,7 @@ impl Client {
 
     /// Whether this frame, its first, makes its connection a session.
     pub(super) fn registers(&mut self, frame: &[u8]) -> bool {
-        !std::mem::replace(&mut self.has_asked, true) && Said::is_register(frame)
+        !std::mem::replace(&mut self.has_asked, true) && ClientMessage::is_register(frame)
     }
 
     /// The rank that it speaks for, if it names that.
@@ -342,10 +342,10 @@ mod tests {
         let (mut far, near) = UnixStream::pair().unwrap();
         let set = ReadySet::new().unwrap();
         let mut client = Client::new(near, TOKEN, &set).unwrap();
-        let mut theirs = hello(0);
-        // Behind the name there is the version.
-        theirs[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
-        far.write_all(&theirs).unwrap();
+        let mut other_hello = hello(0);
+        // The version follows the name.
+        other_hello[8..12].copy_from_slice(&(VERSION + 1).to_le_bytes());
+        far.write_all(&other_hello).unwrap();
         assert!(client.read(&mut [0; 4096]).is_ok());
         let Err(Parted::Wrong(why)) = client.frame() else { panic!("it is let in") };
         assert_eq!(why, "this client speaks version 2 of the protocol, and this agent version 1");

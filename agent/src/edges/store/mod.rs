@@ -32,7 +32,7 @@ use rlaunch_net::Connection;
 use rlaunch_plan::place::World;
 use rlaunch_protocol::wire::frozen::Malformed;
 use rlaunch_protocol::wire::frozen::client::order::LONGEST_ORDER;
-use rlaunch_protocol::wire::frozen::client::{Asked, Code, Heard, MAX_FRAME, Refused, Space, write_reply};
+use rlaunch_protocol::wire::frozen::client::{Asked, ClientFrame, Code, MAX_FRAME, Refused, Space, write_reply};
 use rlaunch_protocol::wire::order::{Asker, RankOrder};
 use rlaunch_protocol::wire::store::{Down, Passage, Up, stamped, unstamped};
 use rlaunch_protocol::wire::to_node::{WORLD_NAMESPACE, WorldRank};
@@ -216,7 +216,7 @@ impl Store {
         let cache = Cache::new(ranks.unwrap_or_else(|| self.namespaces.ranks.clone()));
         self.namespaces.first = Shared { cache, number: Some(number), home: here.then(Owner::default) };
         // Others may have begun before us.
-        std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.heard(node, &bytes));
+        std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.receive_passage(node, &bytes));
     }
 
     /// Opens the namespace of another world.
@@ -226,7 +226,7 @@ impl Store {
         self.namespaces.others.insert(world, shared);
         self.namespaces.known.insert_range(world.get(), world.get());
         self.namespaces.worlds.insert(of_mpi(world), world);
-        std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.heard(node, &bytes));
+        std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.receive_passage(node, &bytes));
     }
 
     /// None of the ranks of this world runs any more.
@@ -253,8 +253,8 @@ impl Store {
         self.namespaces.first.cache.add_rank(rank);
     }
 
-    /// The launcher passes something on.
-    pub(super) fn heard(&mut self, node: NodeId, bytes: &[u8]) {
+    /// Takes in a passage that the launcher passes on.
+    pub(super) fn receive_passage(&mut self, node: NodeId, bytes: &[u8]) {
         self.namespaces.now = now();
         match unstamped(bytes) {
             Ok((_, Passage::Down(Space::Job, down))) => self.namespaces.job.receive(down),
@@ -617,8 +617,8 @@ impl Namespaces {
         frame: &[u8],
         refusal: &dyn Fn() -> Option<Vec<u8>>,
     ) -> Result<Option<(u64, Answer)>, Malformed> {
-        match Heard::parse(frame)? {
-            Heard::Ask(asked, words) => {
+        match ClientFrame::parse(frame)? {
+            ClientFrame::Ask(asked, words) => {
                 let ticket = Ticket { client, seq: Seq(asked.seq) };
                 let (now, node) = (self.now, self.node);
                 if asked.space == Space::Job {
@@ -654,8 +654,8 @@ impl Namespaces {
                     }
                 }
             }
-            Heard::Order(seq, words) => self.order(Asker { client, seq }, words, refusal),
-            Heard::Unknown(unknown) => {
+            ClientFrame::Order(seq, words) => self.order(Asker { client, seq }, words, refusal),
+            ClientFrame::Unknown(unknown) => {
                 let ticket = Ticket { client, seq: Seq(unknown.seq) };
                 self.answers.push_back((ticket, unknown.reply().into()));
             }
@@ -702,11 +702,11 @@ impl Namespaces {
                     Some(home) => home.receive(now, node, up),
                     None => self.send(number, node, Passage::Up(Space::Generation, up)),
                 }
-            } else if let Some((to, tell)) = shared.home.as_mut().and_then(Owner::poll_action) {
+            } else if let Some((to, message)) = shared.home.as_mut().and_then(Owner::poll_action) {
                 if to == node {
-                    shared.cache.take(tell);
+                    shared.cache.take(message);
                 } else {
-                    self.send(number, to, Passage::Down(Space::Generation, tell.down()));
+                    self.send(number, to, Passage::Down(Space::Generation, message.down()));
                 }
             } else {
                 return has_moved;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::edges::testing;
 use rlaunch_keyvalue::store::{Ask, Expected};
-use rlaunch_protocol::wire::frozen::client::client_round::Said;
+use rlaunch_protocol::wire::frozen::client::client_round::ClientMessage;
 use rlaunch_protocol::wire::frozen::client::order::{Order, order_frame};
 use rlaunch_protocol::wire::frozen::client::{Asked, Words, hello, world_frame};
 use std::io::{Read as _, Write as _};
@@ -83,7 +83,7 @@ fn ask(seq: u64, space: Space, ask: Ask<'_>) -> Vec<u8> {
 
 #[test]
 fn client_that_stops_at_any_byte_is_served_and_waited_for() {
-    let register = Said::Register(Vec::new()).to_frame();
+    let register = ClientMessage::Register(Vec::new()).to_frame();
     let asked = ask(1, Space::Generation, Ask::Add(b"n", 1));
     let beginnings =
         [vec![], hello(0).to_vec(), [hello(0).to_vec(), asked].concat(), [&hello(0)[..], &register].concat()];
@@ -120,7 +120,7 @@ fn words(state: &mut u64) -> Vec<u8> {
     let mut bytes = match below(8) {
         0 => hello(u32::try_from(below(4)).unwrap()).to_vec(),
         1 => vec![0; below(40)],
-        2 => Said::Register(Vec::new()).to_frame(),
+        2 => ClientMessage::Register(Vec::new()).to_frame(),
         3 => (0..below(40)).map(|_| u8::try_from(below(256)).unwrap()).collect(),
         4 => ask(1, space, Ask::Get(b"k")),
         5 => ask(2, space, Ask::Set(b"k", &vec![b'v'; below(200_000)])),

@@ -57,8 +57,8 @@ pub(in crate::edges) struct AcceptQueue {
 }
 
 impl AcceptQueue {
-    /// Listens. Nobody else can at that port then, on any address: so torch's own server fails to. `most`: so many connections may
-    /// be there at a time; the others wait in the kernel.
+    /// Listens. No other process can listen at that port then, on any address: torch's own server fails to. `most`: so many
+    /// connections may be there at a time; the others wait in the kernel.
     pub(in crate::edges) fn open(
         listener: TcpListener,
         whom: Whom,

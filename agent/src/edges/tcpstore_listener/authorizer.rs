@@ -1,8 +1,8 @@
 //! The authorization for a store whose protocol has none: processes of the job may use it, as the kernel shows them.
 //!
-//! The owner of a connection's socket the kernel tells in microseconds; which process holds it takes a look through /proc. Any connection
-//! can cause such a look, strangers of the same user too. So one look serves all that wait, all looks together take a fifth of a processor at
-//! most, and a thread makes them.
+//! The kernel reports the owner of a connection's socket in microseconds; the process that holds it is found by a look through /proc. Any
+//! connection can cause such a look, strangers of the same user too. Therefore one look serves all connections that wait, all looks take a
+//! fifth of a processor together at most, and a thread makes them.
 
 use crate::clock::now;
 use crate::edges::part::Base;
@@ -283,7 +283,7 @@ impl Budget {
     }
 }
 
-/// A process as a number: that of its pid, and of its start as much as tells it from one before.
+/// A process as a number: its pid, and enough of its start to distinguish it from an earlier process.
 fn peer(process: Process) -> Peer {
     Peer(u64::from(process.pid.unsigned_abs()) << 32 | process.started & u64::from(u32::MAX))
 }
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_without_owner_is_settled_after_some_looks() {
+    fn connection_without_owner_is_decided_after_some_looks() {
         let _runtime = testing::enter();
         let (mut edges, _far) = testing::edges();
         let mut authorizer = Authorizer::new(now()).unwrap();

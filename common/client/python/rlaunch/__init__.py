@@ -13,7 +13,7 @@ from __future__ import annotations
 from ._errors import ConnectionFailed, Error, Interrupted, NoJob, Refused, StoreTimeout
 
 TYPE_CHECKING = False
-"""True for checkers of types. The module typing is not imported: a worker of a group would wait for it."""
+"""True for type checkers. The module typing is not imported, because its import would delay each worker of a group."""
 
 if TYPE_CHECKING:
     from typing import Any
@@ -29,7 +29,7 @@ _MODULES = {
     "_store": ("Store",),
     "_world": ("World", "world"),
 }
-"""Imported when they are first needed: a worker of a group starts without them."""
+"""Names that are imported at their first use: a worker of a group starts without them."""
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,6 @@ import sys
 
 
 def is_initialized() -> bool:
-    """Whether torch has. (Nothing is imported for that.)"""
+    """Whether torch has initialized CUDA. The function imports nothing."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized()

@@ -39,4 +39,4 @@ ERRORS = {
     -7: Refused,
     -8: Interrupted,
 }
-"""By the library's results."""
+"""Errors by the result codes of the library."""

@@ -1,7 +1,7 @@
-"""What one thread waits for and another sets, where the one that waits may be interrupted anywhere.
+"""Flag that one thread sets and another waits for. An exception may interrupt the waiting thread at any point.
 
-``threading.Event`` is Python all through: an exception raised from a signal between the taking of its lock and the ``with`` that gives it
-back leaves it taken, and whoever sets the event then waits for ever.
+``threading.Event`` is written in Python. An exception from a signal handler, raised between the taking of its lock and the ``with`` that
+releases it, leaves the lock taken. Then the thread that sets the event waits for ever.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
 
 
 class Flag:
-    """Set once, and for good. No lock is shared: each that waits has one of its own, and lets go of it together with its frame."""
+    """Flag that is set once, and never cleared. Each waiting thread has a lock of its own, which is released with its frame."""
 
     def __init__(self) -> None:
         self._is_set = False
         self._waiting: Deque["_thread.LockType"] = collections.deque()
 
     def is_set(self) -> bool:
-        """Whether it is."""
+        """Whether the flag is set."""
         return self._is_set
 
     def set(self) -> None:
-        """Whoever waits goes on."""
+        """Sets the flag, and wakes all waiting threads."""
         self._is_set = True
         with contextlib.suppress(IndexError):
             while True:
                 self._waiting.popleft().release()
 
     def wait(self, seconds: float = -1.0) -> bool:
-        """Whether it was set in that time; a negative one is for ever."""
+        """Waits for up to so many seconds; a negative number is for ever. Returns whether the flag is set."""
         if self._is_set:
             return True
         own = _thread.allocate_lock()
         own.acquire()
         self._waiting.append(own)
-        # One that is set in between has seen the new one, or is seen.
+        # A `set` in between has released the new lock, or this check sees the flag.
         if not self._is_set:
             own.acquire(True, min(seconds, _thread.TIMEOUT_MAX))
         return self._is_set

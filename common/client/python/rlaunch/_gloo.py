@@ -1,7 +1,7 @@
-"""Where gloo, in torch, has what gets those out that it would forget (`rl_gloo` in rlaunch.h says why).
+"""Addresses in torch's gloo that end waits which gloo itself would never end (`rl_gloo` in rlaunch.h has the reason).
 
-gloo is a library of its own or part of one of torch's, and names what it has in either. Tables of classes are found by their names, and
-places in them by the functions that they hold; a gloo that was built otherwise is left alone.
+gloo is a library of its own or part of one of torch's, and exports its symbols in both cases. Virtual tables are found by their symbols,
+and entries in them by the functions that they hold. A gloo that was built otherwise is not changed.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _TABLES = {
 }
 _PLACES = ("wait_recv", "wait_send", "connect")
 _LONGEST = 24
-"""Words of a table in which all of these are."""
+"""Machine words of a virtual table that contain all of these entries."""
 
 
 _found: Optional[native.Gloo] = None
 
 
 def find() -> Optional[native.Gloo]:
-    """Where all of it is, if gloo is loaded, and is as is known."""
+    """The addresses, if gloo is loaded and has the known layout."""
     global _found
     if _found is None:
-        # Once: the places hold something else from then on.
+        # Only once: afterwards the entries hold other functions.
         for path in _loaded():
             try:
                 _found = _of(ctypes.CDLL(path))
                 break
             except (OSError, ValueError, AttributeError):
-                continue  # It is in another one, or nowhere.
+                continue  # Another library has gloo, or none has it.
     return _found
 
 
@@ -70,5 +70,5 @@ def _of(library: ctypes.CDLL) -> native.Gloo:
 
 
 def _place(words: "ctypes.Array[ctypes.c_size_t]", function: Optional[int]) -> Tuple[int, Optional[int]]:
-    """Where a table has a function; an error where it has none."""
+    """The offset of a function in a virtual table; ``ValueError`` if the table lacks it."""
     return list(words).index(function or 0) * ctypes.sizeof(ctypes.c_size_t), function

@@ -22,7 +22,7 @@ def launcher() -> str:
 
 
 def _candidates() -> Iterator[pathlib.Path]:
-    # A fifth of the time that this package takes to import, and rarely needed.
+    # This import takes a fifth of the time of the whole package, and is rarely needed.
     from importlib import metadata
 
     for distribution in metadata.distributions(name="rlaunch", path=[str(_HERE.parent)]):

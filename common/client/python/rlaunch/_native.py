@@ -1,4 +1,4 @@
-"""librlaunch.so, as it is: types and functions of ``rlaunch.h``, and errors as exceptions."""
+"""Bindings of librlaunch.so: types and functions of ``rlaunch.h``, and errors as exceptions."""
 
 from __future__ import annotations
 
@@ -170,23 +170,23 @@ class Gloo(ctypes.Structure):
 
 
 EACH_KEY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-"""What ``rl_store_keys`` calls."""
+"""Callback of ``rl_store_keys``."""
 
 
 def bytes_of(data: bytes) -> Bytes:
-    """As ``rl_bytes``."""
+    """The data as ``rl_bytes``."""
     return Bytes(data, len(data))
 
 
 def many_bytes(all_: List[bytes]) -> Any:
-    """As an array of them."""
+    """The items as an array of ``rl_bytes``."""
     array = (Bytes * len(all_))(*map(bytes_of, all_))
-    array.kept = all_  # It only points at them.
+    array.kept = all_  # The array only points at the items.
     return array
 
 
 def optional(number: int) -> Optional[int]:
-    """A number of which the largest means none."""
+    """The number, or ``None`` for the largest value of its type."""
     return None if number == _NONE else number
 
 
@@ -280,7 +280,7 @@ _loaded: Optional[ctypes.CDLL] = None
 
 def is_main_interpreter() -> bool:
     """Whether this code runs in the interpreter that the process began with."""
-    # Of our own: what is asked of `ctypes.pythonapi` would be changed for everybody.
+    # A separate object: types that are set on `ctypes.pythonapi` would change for all users of it.
     python = ctypes.PyDLL(None)
     states = [python.PyInterpreterState_Get, python.PyInterpreterState_Main]
     for state in states:
@@ -294,7 +294,7 @@ def loaded() -> Any:
     if _loaded is None:
         path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "librlaunch.so")
         try:
-            # The one of a C program that embeds Python is another one, with a session of its own.
+            # A C program that embeds Python may have loaded another copy, with a session of its own.
             lib = ctypes.CDLL(path)
             for name, (result, arguments) in _SIGNATURES.items():
                 function = getattr(lib, name)
@@ -308,25 +308,25 @@ def loaded() -> Any:
 
 
 def check(code: int) -> int:
-    """A result that is no error."""
+    """Returns a result code, or raises its exception."""
     if code < 0:
         raise error_of(code)
     return code
 
 
 def error_of(code: int) -> Error:
-    """A result that is one."""
+    """The exception of a result code that is an error."""
     return ERRORS.get(code, Error)(error_text(code))
 
 
 def error_text(code: int) -> str:
-    """The text of a result that is an error."""
+    """The text of a result code that is an error."""
     lib = loaded()
     return (lib.rl_last_error() or lib.rl_error_text(code) or b"").decode("utf-8", "replace")
 
 
 def taken(value: Buffer) -> bytes:
-    """The bytes of a buffer of the library's, which is freed."""
+    """The bytes of a buffer of the library. The buffer is freed."""
     try:
         return ctypes.string_at(value.data, value.len) if value.data else b""
     finally:

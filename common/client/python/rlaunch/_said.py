@@ -1,4 +1,4 @@
-"""Sentences to the user, on stderr, each once."""
+"""Messages for the user, on stderr, each once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _said: Set[str] = set()
 
 
 def once(text: str) -> None:
-    """Says it, if nothing of it was said in this process, and if this is rank 0 or alone."""
+    """Prints a message on rank 0, unless this process has printed it before."""
     if text in _said:
         return
     _said.add(text)

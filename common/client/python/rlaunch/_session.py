@@ -1,7 +1,7 @@
-"""A process's part in rounds: the library's session, in Python's terms.
+"""Session of a process in rounds, on top of the session of the library.
 
-``rl_session_next`` waits in the library for as long as the others take. The training thread is usually the main thread, in which Python
-runs handlers of signals, so it must not be stuck there: another thread waits, and the training thread waits for that one in Python.
+``rl_session_next`` waits in the library until the other ranks are ready. The training thread is usually the main thread, in which Python
+runs signal handlers, so it must not wait in C. Another thread waits in the library, and the training thread waits in Python.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ._flag import Flag
 
 
 _LOOKS_BY_ITSELF = sys.version_info >= (3, 13)
-"""Whether a main thread that never gives up the interpreter lock runs what a thread without it has made pending."""
+"""Whether a main thread that keeps the interpreter lock runs pending calls that another thread has added without the lock."""
 
 _LONGEST_INTERVAL = 3600.0
 
 _HOOK_AT_THE_END = 5.0
-"""Seconds for which an abort hook is waited for that still runs when the call ends."""
+"""Seconds that the end of the call waits for an abort hook that still runs."""
 
 
 class FaultNews(NamedTuple):
-    """What has ended a round."""
+    """Fault that has ended a round."""
 
     kind: str
     rank: int
@@ -37,7 +37,7 @@ class FaultNews(NamedTuple):
 
 
 class News(NamedTuple):
-    """What comes next."""
+    """Next step of this rank: a round, or the end."""
 
     kind: int
     round: native.Round
@@ -46,7 +46,7 @@ class News(NamedTuple):
 
 
 class _Question:
-    """What comes next: asked once, however often it is waited for."""
+    """Request for the next step. It is made once, and may be waited for several times."""
 
     def __init__(self) -> None:
         self.news: Optional[News] = None
@@ -55,7 +55,7 @@ class _Question:
 
 
 def fault_of(info: native.FaultInfo) -> Optional[FaultNews]:
-    """A fault, in words."""
+    """The fault of the library as Python values; ``None`` for no fault."""
     if info.kind == 0:
         return None
     kind = native.FAULTS[info.kind] if info.kind < len(native.FAULTS) else "unknown"
@@ -68,7 +68,7 @@ def fault_of(info: native.FaultInfo) -> Optional[FaultNews]:
 
 
 class Session:
-    """One per process."""
+    """Session of this process. A process has at most one."""
 
     _has_ended = False
 
@@ -85,7 +85,7 @@ class Session:
         native.check(self._lib.rl_session_register(pairs, len(encoded), flags, ctypes.byref(self._handle)))
         self._asked: queue.SimpleQueue = queue.SimpleQueue()
         self._question = _Question()
-        # What is pending is run by the main thread only: whether another one gets on is not seen there.
+        # Only the main thread runs pending calls, so they show no progress of another thread.
         is_seen = threading.current_thread() is threading.main_thread()
         self._interval = min(interval, _LONGEST_INTERVAL) if is_seen and not _LOOKS_BY_ITSELF else None
         threading.Thread(target=self._wait_for_next, name="rlaunch-rounds", daemon=True).start()
@@ -109,11 +109,11 @@ class Session:
             question.answered.set()
 
     def _asked_next(self, in_round: bool) -> Optional[_Question]:
-        """Waits until it is asked what comes next; ``None``: nothing does any more.
+        """Waits for the next request; ``None``: there will be no more.
 
-        In a round it wakes once in each interval. Before Python 3.13 the main thread looks at what the library has made pending when it takes
-        the interpreter lock, so one that runs bytecode and never gives the lock up would seem to hang: whoever wakes takes it from that one.
-        The library asks at the beginning of an interval and looks at its end; this is in the middle.
+        In a round, this thread wakes once in each interval, in order to take the interpreter lock from the main thread. Before Python 3.13
+        the main thread runs pending calls only when it takes the lock again; without that it would seem to hang while it runs bytecode. The
+        library adds a pending call at the beginning of an interval, and checks it at the end. This thread wakes in the middle.
         """
         if in_round and self._interval is not None:
             at = time.monotonic() + self._interval / 2
@@ -134,7 +134,7 @@ class Session:
         return env
 
     def next(self) -> News:
-        """Waits for what comes next. For the training thread, outside the function. Who was broken off in it calls it again."""
+        """Waits for the next step. The training thread calls this outside the function, and again after an exception has interrupted it."""
         question = self._question
         self._asked.put(question)
         question.answered.wait()
@@ -143,61 +143,62 @@ class Session:
         self._question = _Question()
         return question.news
 
-    def _goes_on(self, code: int) -> bool:
+    def _is_active(self, code: int) -> bool:
+        """Whether the round continues after a call with this result."""
         if code == native.E_INTERRUPTED:
             return False
         native.check(code)
         return True
 
     def enter(self) -> bool:
-        """The function begins; false: the round is over already."""
-        return self._goes_on(self._lib.rl_session_enter(self._handle))
+        """Notes that the function begins. False: the round has ended already."""
+        return self._is_active(self._lib.rl_session_enter(self._handle))
 
     def exit(self) -> bool:
-        """The function was left; false: because the round is over. Saying so twice is nothing wrong."""
+        """Notes that the function was left. False: the round has ended. A second call does no harm."""
         if self.is_forked():
             return True
         code = self._lib.rl_session_exit(self._handle)
         if code == native.E_ORDER:
             return not self.interrupted()
-        return self._goes_on(code)
+        return self._is_active(code)
 
     def fault(self, text: str) -> bool:
-        """The function has failed; false: the round was over already."""
+        """Reports that the function has failed. False: the round had ended already."""
         words = text.encode("utf-8", "replace")
-        return self._goes_on(self._lib.rl_session_fault(self._handle, words, len(words)))
+        return self._is_active(self._lib.rl_session_fault(self._handle, words, len(words)))
 
     def returned(self) -> bool:
-        """The function has returned; false: the round is over, and it does not count."""
-        return self._goes_on(self._lib.rl_session_returned(self._handle))
+        """Reports that the function has returned. False: the round has ended, and the return does not count."""
+        return self._is_active(self._lib.rl_session_returned(self._handle))
 
     def ready(self, keys: List[str]) -> None:
-        """Another round can begin."""
+        """Reports that this rank is ready for another round."""
         words = [key.encode("utf-8", "replace") for key in keys]
         values = (native.Bytes * len(words))(*(native.Bytes(word, len(word)) for word in words))
         native.check(self._lib.rl_session_ready(self._handle, values, len(words)))
 
     def leave(self, why: int, text: str) -> None:
-        """It takes no part any more."""
+        """Reports that this rank takes part in no further round."""
         words = text.encode("utf-8", "replace")
         self._has_left = True
         native.check(self._lib.rl_session_leave(self._handle, why, words, len(words)))
 
     def close(self) -> None:
-        """Ends it. Threads that wait for it come out first."""
+        """Ends the session. Threads that wait in the session return first."""
         self._asked.put(None)
-        # For an abort hook that never returns it is left open.
+        # If an abort hook never returns, the session stays open.
         if self._handle and self._monitor_waits.wait(_HOOK_AT_THE_END):
             self._has_ended = True
             self._lib.rl_session_end(self._handle)
 
     def __del__(self) -> None:
-        # Not before: a thread that is on its way into the library, or in it, has this object.
+        # Not earlier: a thread in the library, or on its way there, still holds this object.
         if self._has_ended:
             self._lib.rl_session_close(self._handle)
 
     def wait_interrupt(self) -> Optional[FaultNews]:
-        """Waits until a round is to be left; ``None``: there will be no more. For the monitor."""
+        """Waits in the monitor until a round is to be left; ``None``: there will be no more rounds."""
         info = native.FaultInfo()
         self._monitor_waits.set()
         code = self._lib.rl_session_wait_interrupt(self._handle, ctypes.byref(info))
@@ -207,11 +208,11 @@ class Session:
         return fault_of(info)
 
     def monitor_ends(self) -> None:
-        """The monitor does not come back."""
+        """Notes that the monitor has exited."""
         self._monitor_waits.set()
 
     def aborted(self) -> None:
-        """What ``wait_interrupt`` asked for is done."""
+        """Reports that the abort after ``wait_interrupt`` has finished."""
         self._lib.rl_session_aborted(self._handle)
 
     def due(self) -> bool:
@@ -223,48 +224,48 @@ class Session:
         return self._lib.rl_session_interrupted(self._handle) == 1
 
     def foreign_abort(self, is_foreign: bool) -> None:
-        """Whether `aborted` is waited for before the training thread is signalled."""
+        """Sets whether the library waits for `aborted` before it signals the training thread."""
         native.check(self._lib.rl_session_foreign_abort(self._handle, int(is_foreign)))
 
     def signal_thread(self, tid: int, signo: int) -> None:
-        """The thread that is signalled when it is to leave the function; 0: none."""
+        """Sets the thread that the library signals when it is to leave the function; 0: none."""
         native.check(self._lib.rl_session_signal_thread(self._handle, tid, signo, 0))
 
     def ping(self) -> bool:
-        """It has got on; false: and is to be interrupted here."""
+        """Reports progress. False: this rank is to be interrupted here."""
         return not self._is_ours() or self._lib.rl_session_ping(self._handle) != native.E_INTERRUPTED
 
     def section(self, seconds: Optional[float]) -> None:
-        """How long it may be silent; ``None``: without end; 0: its own limits again."""
+        """Sets how long this rank may be silent; ``None``: for ever; 0: the usual limits again."""
         if self._is_ours():
             limit = -1 if seconds is None else int(seconds * 1000)
             native.check(self._lib.rl_session_section(self._handle, limit))
 
     def hooks(self, run: bool) -> None:
-        """Hooks begin to run where nothing else is looked at, or have come to their end."""
+        """Notes that hooks begin or end. Meanwhile this rank sends no other sign of progress."""
         if self._is_ours():
-            # Where the agent is gone, that is read soon.
+            # An error here means a lost agent, which the next call reports.
             self._lib.rl_session_hooks(self._handle, int(run))
 
     def atomic_begin(self) -> bool:
-        """This thread is not to be interrupted; false: it is already."""
-        return not self._is_ours() or self._goes_on(self._lib.rl_session_atomic_begin(self._handle))
+        """Begins a part in which this thread is not interrupted. False: the interrupt has come already."""
+        return not self._is_ours() or self._is_active(self._lib.rl_session_atomic_begin(self._handle))
 
     def atomic_end(self) -> None:
-        """It may be interrupted again."""
+        """Ends that part: this thread may be interrupted again."""
         if self._is_ours():
             self._lib.rl_session_atomic_end(self._handle)
 
     def add_socket(self, descriptor: int) -> None:
-        """A socket that is shut down when the round is to be left."""
+        """Adds a socket that the library shuts down when the round is to be left."""
         self._lib.rl_session_sockets_add(self._handle, descriptor)
 
     def hold_gloo(self, gloo: native.Gloo) -> None:
-        """Waits of gloo end with the round."""
+        """Makes waits of gloo end with the round."""
         native.check(self._lib.rl_session_gloo(self._handle, ctypes.byref(gloo)))
 
     def shut_down_sockets(self) -> int:
-        """Shuts all of them down now; how many."""
+        """Shuts all added sockets down now. Returns their number."""
         count = ctypes.c_size_t()
         native.check(self._lib.rl_session_sockets_shutdown(self._handle, ctypes.byref(count)))
         return count.value
@@ -273,5 +274,5 @@ class Session:
         return not self._has_ended and not self.is_forked()
 
     def is_forked(self) -> bool:
-        """Whether this is a child of the process that has it."""
+        """Whether this process is a forked child of the process of the session."""
         return os.getpid() != self._maker

@@ -1,9 +1,8 @@
-"""Which sockets of this process belong to process groups.
+"""Sockets of this process that belong to process groups.
 
-A library like gloo opens its sockets behind our back. They are recognised by what /proc shows before and after a group is made: a
-descriptor and the inode behind it, because a descriptor's number is soon another file's. Pairs that are connected later are told by the
-port at which the group listens. Only connections are touched, no listener: whoever waits at one would be told of an error it has no
-answer to.
+A library like gloo opens its sockets by itself. /proc shows them by comparison before and after a group is made. A descriptor is noted with
+its inode, because another file soon has the same descriptor. Pairs that are connected later are recognised by the port at which the group
+listens. Only connections are shut down, and no listener: a thread that waits at a listener cannot handle the error.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ def open_sockets() -> Dict[int, int]:
         try:
             link = os.readlink(f"/proc/self/fd/{name}")
         except OSError:
-            continue  # The listing's own, or closed meanwhile.
+            continue  # The descriptor of the listing itself, or one that was closed meanwhile.
         if link.startswith("socket:["):
             found[int(name)] = int(link[8:-1])
     return found
 
 
 def _with(descriptor: int, inode: int, ask: Callable[[socket.socket], Optional[int]]) -> Optional[int]:
-    """Asks a socket, if it still is the one that it was: a copy cannot become another meanwhile."""
+    """Calls a function with a copy of the socket, if the descriptor is still the same socket. The copy cannot become another file."""
     try:
         copy = socket.socket(fileno=os.dup(descriptor))
     except OSError:
@@ -57,7 +56,7 @@ def _local_port(one: socket.socket) -> Optional[int]:
 
 
 def _is_silent(one: socket.socket) -> Optional[int]:
-    """Whether it is a connection that has never carried a byte."""
+    """1 for a connection that has never carried a byte."""
     if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         return None
     # struct tcp_info of linux/tcp.h; data_segs_in and data_segs_out are there since Linux 4.6.
@@ -79,14 +78,14 @@ class Groups:
         self._lock = threading.Lock()
         self._known: Dict[int, int] = {}
         self._left: Dict[int, int] = {}
-        """Those that are left alone."""
+        """Sockets that are never shut down."""
         self._ports: Set[int] = set()
         self._being_made: List[Dict[int, int]] = []
         self.add: Optional[Callable[[int], None]] = None
-        """Told of each connection, so that it can be shut down without Python."""
+        """Called with each connection, so that the library can shut it down without Python."""
 
     def making(self, is_store: bool = False) -> Iterator[None]:
-        """A group, or its store, is made between the two steps of this."""
+        """Context in which a group, or its store, is made."""
         before = open_sockets()
         with self._lock:
             self._being_made.append(before)
@@ -100,8 +99,8 @@ class Groups:
                 self._being_made[:] = [other for other in self._being_made if other is not before]
 
     def _leave_silent_ones(self, before: Dict[int, int]) -> None:
-        # torch before 2.1 has a second connection for each store, at which a thread of its own waits for what nobody sends: it would go
-        # round and round, at the cost of a processor, from the end of that until the store is gone.
+        # torch before 2.1 has a second connection for each store, on which a thread waits without ever receiving a byte. After a shutdown
+        # that thread would poll without a pause, and occupy a processor, as long as the store exists.
         for descriptor, inode in open_sockets().items():
             if before.get(descriptor) != inode and _with(descriptor, inode, _is_silent):
                 self._left[descriptor] = inode
@@ -132,12 +131,12 @@ class Groups:
                     self._know(descriptor, inode)
 
     def shut_down(self) -> int:
-        """Ends all connections: whoever waits for one is told that it is gone. How many there were."""
+        """Shuts all connections down, so that operations on them fail. Returns their number."""
         self._learn_late_ones()
         return sum(_with(descriptor, inode, _shut_down) or 0 for descriptor, inode in list(self._known.items()))
 
     def forget(self) -> None:
-        """The groups are gone."""
+        """Forgets all sockets after the groups were destroyed."""
         self._known.clear()
         self._left.clear()
         self._ports.clear()

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     Bytes = Union[bytes, str]
 
     Timeout = Union[float, datetime.timedelta, None]
-    """Seconds, or a ``timedelta``; ``None``: as long as the job runs."""
+    """Time-out in seconds or as ``timedelta``; ``None``: as long as the job runs."""
 
 SLICE = 1.0
-"""Seconds for which the library waits at a time: between two of them Python looks whether somebody has pressed Ctrl-C."""
+"""Seconds of one wait in the library. Between two waits Python checks for Ctrl-C."""
 
 
 MOST_RANKS = 1 << 20
-"""More than any job has."""
+"""Limit for numbers of ranks. No job has so many."""
 
 _LONGEST_MS = 1 << 62
 
@@ -37,7 +37,7 @@ _BETWEEN = range(-(1 << 63), 1 << 63)
 
 
 def _encoded(what: str, text: Any) -> bytes:
-    """``bytes(5)`` would be five zeros."""
+    """The bytes of a key or value. Numbers are refused: ``bytes(5)`` would be five zeros."""
     if isinstance(text, str):
         return text.encode()
     if isinstance(text, (bytes, bytearray, memoryview)):
@@ -46,7 +46,7 @@ def _encoded(what: str, text: Any) -> bytes:
 
 
 def _of_keys(method: str, keys: Any) -> List[Any]:
-    """One key alone would be taken for many of a letter each."""
+    """A list of keys. A single key is refused, because its letters would be taken for keys."""
     if isinstance(keys, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"Store.{method} takes several keys, got the one key {keys!r:.80}: write {method}([{keys!r:.80}])")
     return list(keys)
@@ -66,7 +66,7 @@ def _seconds(method: str, timeout: Any) -> Optional[float]:
         raise TypeError(f"Store.{method}: timeout takes seconds, a timedelta or None, got {timeout!r:.80} of type {type(timeout).__name__}")
     if math.isnan(seconds) or seconds in (-1, -math.inf):
         raise ValueError(f"Store.{method}: timeout is a number of seconds (None: as long as the job runs), got {timeout}")
-    # What is left of a deadline is below zero when it has passed.
+    # The remainder of a deadline is negative after the deadline.
     return None if math.isinf(seconds) else max(seconds, 0.0)
 
 
@@ -75,13 +75,13 @@ def _ms(seconds: float) -> int:
 
 
 def _ranks(ranks: Any) -> List[int]:
-    """In order, each once."""
+    """Ranks in order, without duplicates."""
     if isinstance(ranks, (str, bytes)):
         raise TypeError(f"Store.barrier: ranks takes a number, or several of them, got {ranks!r:.80}")
     try:
         iter(ranks)
     except TypeError:
-        # Not asked first: arrays have an index as well, and most of them raise there.
+        # Tried second: arrays have `__index__` as well, and most of them raise there.
         ranks = range(operator.index(ranks))
     if isinstance(ranks, range) and (ranks.stop > MOST_RANKS or len(ranks) > MOST_RANKS):
         raise ValueError(f"Store.barrier: no job has {ranks.stop} ranks")
@@ -92,14 +92,14 @@ def _ranks(ranks: Any) -> List[int]:
 
 
 def _after(seconds: Optional[float], error: StoreTimeout) -> StoreTimeout:
-    """The same, in the words in which it was asked for."""
+    """The error with the time-out as the caller gave it."""
     return StoreTimeout(f"after {seconds:g} s: {str(error).split(': ', 1)[-1]}")
 
 
 def _interruptible(call: Callable[[], int]) -> None:
-    """Makes a call that may take for ever, so that the main thread hears of signals meanwhile.
+    """Makes a call that may take for ever, while the main thread still runs signal handlers.
 
-    Nobody can arrive at a barrier in slices of time: it may have let all others through between two of them.
+    A barrier cannot be waited for in slices of time: between two slices it may let all other ranks through.
     """
     if threading.current_thread() is not threading.main_thread():
         native.check(call())
@@ -111,11 +111,11 @@ def _interruptible(call: Callable[[], int]) -> None:
 
     def run() -> None:
         code = call()
-        # What went wrong is known to the thread in which it did.
+        # Only the thread in which the call failed can read its error.
         failed.append(None if code == native.OK else native.error_of(code))
         over.set()
 
-    # No `threading.Thread`, whose start may be interrupted with a lock taken.
+    # Not `threading.Thread`: an interrupt of its start may leave a lock taken.
     _thread.start_new_thread(run, ())
     over.wait()
     if failed[0] is not None:
@@ -123,7 +123,7 @@ def _interruptible(call: Callable[[], int]) -> None:
 
 
 class _Handle:
-    """One for all prefixes; the library has connections for as many threads as ask."""
+    """Handle of a store, shared by all prefixes. The library has a connection for each thread that calls."""
 
     def __init__(self, space: int) -> None:
         self.lib = native.loaded()

@@ -26,7 +26,7 @@ making = contextlib.contextmanager(groups.making)
 
 
 _hard_timeout: Optional[datetime.timedelta] = None
-"""That of the last Wrapper."""
+"""``hard_timeout`` of the last Wrapper."""
 
 _hold: Optional[Callable[[Any], None]] = None
 _first: Optional[Callable[[], None]] = None
@@ -35,8 +35,8 @@ _first: Optional[Callable[[], None]] = None
 def watch(
     add: Callable[[int], None], hold: Callable[[Any], None], first: Callable[[], None], hard_timeout: datetime.timedelta
 ) -> None:
-    """From now on, or from the import of torch; `add` is told of each connection, so that it can be ended without Python, and `hold`, before
-    the first one, of gloo's waits. `first` is called before there is a group, or anything that one needs."""
+    """Watches groups from now on, or from the import of torch. `add` is called with each connection, so that the library can shut it down.
+    `hold` is called once with the addresses in gloo, before the first connection. `first` is called before the first group or store."""
     global _hard_timeout, _hold, _first
     _hard_timeout = hard_timeout
     groups.add, _hold, _first = add, hold, first
@@ -82,8 +82,8 @@ def _wrap(module: Any) -> None:
 
 
 def compare_timeout(backend: str, timeout: Any) -> None:
-    """A group that gives up before the Wrapper does makes a fault of whoever waits for a slow rank. Of gloo that may be wanted: nothing else
-    ends some of its waits."""
+    """Warns of an NCCL group whose timeout is below the Wrapper's: ranks that wait for a slow rank would fail first. Groups of gloo are not
+    checked, because only the timeout ends some of gloo's waits."""
     if "nccl" not in backend.lower() or not isinstance(timeout, datetime.timedelta):
         return
     if _hard_timeout is not None and timeout < _hard_timeout:
@@ -109,27 +109,27 @@ def _hold_gloo() -> None:
 
 
 def watch_no_more() -> None:
-    """The session is over."""
+    """Stops calling the functions of `watch` after the end of the session."""
     global _hold, _first
     groups.add, _hold, _first = None, None, None
 
 
 def prepare_nccl() -> None:
-    """NCCL's watchdog must leave faults to us: by torch's default it ends the processes that survive one."""
+    """Turns off NCCL's watchdog, which by torch's default ends the processes that survive a fault."""
     wanted = {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
         "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
         "TORCH_NCCL_ENABLE_MONITORING": "0",
     }
     for name, value in wanted.items():
-        # The first is 1 in every job, as torchrun has it.
+        # rlaunch sets the first variable to 1 in every job, as torchrun does.
         is_launchers = name.endswith("ASYNC_ERROR_HANDLING") and os.environ.get(name) == "1" and "RLAUNCH_JOB_ID" in os.environ
         if name not in os.environ or is_launchers:
             os.environ[name] = value
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Waits for one import."""
+    """Import hook that wraps the functions of torch when torch is imported."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Optional[Any]:
         if fullname != _MODULE:

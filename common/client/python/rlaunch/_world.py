@@ -12,50 +12,50 @@ class World:
     """Identity of a process in its job. Outside rlaunch, a process is a world of one."""
 
     rank: Optional[int]
-    """Among those that work; ``None`` for one in reserve."""
+    """Number among the active ranks; ``None`` for a rank in reserve."""
     world_size: int
-    """How many work."""
+    """Number of active ranks."""
     local_rank: int
     local_world_size: int
     node_index: int
     hosts: int
     job_id: Optional[str]
-    """``None`` outside rlaunch."""
+    """Id of the job; ``None`` outside rlaunch."""
     round: int
-    """How often the wrapped function has been begun anew."""
+    """Number of restarts of the wrapped function."""
 
 
 _round: Optional[int] = None
-"""The present one, once there are any."""
+"""Number of the current round; ``None`` before the first one."""
 
 
 begun = 0
-"""How many rounds have begun in this process, in all calls."""
+"""Number of rounds that have begun in this process, in all calls."""
 
 
 initial_size: Optional[int] = None
-"""How many processes there were first, once there are rounds."""
+"""Number of ranks in the first round; ``None`` before it."""
 
 
 def enter_round(number: int) -> None:
-    """A round begins."""
+    """Notes that a round begins."""
     global _round, begun
     _round = number
     begun += 1
 
 
 _alone: Dict[bytes, Optional[bytes]] = {}
-"""What a world of one was given by ourselves."""
+"""Variables that a round has set in a world of one."""
 
 
 def set_alone(env: Dict[bytes, Optional[bytes]]) -> None:
-    """What a round sets. Outside rlaunch nobody else has said it."""
+    """Notes the variables that a round sets. Outside rlaunch no launcher sets them."""
     global _alone
     _alone = {} if "RLAUNCH_JOB_ID" in os.environ else env
 
 
 def is_alone() -> bool:
-    """Whether nobody has said of which world this process is a part."""
+    """Whether no launcher has made this process part of a world."""
     own = bool(_alone) and all(os.environb.get(name) == value for name, value in _alone.items())
     return "RLAUNCH_JOB_ID" not in os.environ and (own or "RANK" not in os.environ)
 
@@ -71,7 +71,7 @@ def world() -> World:
         text = env.get(name, "")
         return int(text) if text.isdigit() else default
 
-    # In rounds the pair without a prefix is of those that work, and a rank in reserve has none.
+    # In rounds RANK and WORLD_SIZE count active ranks. A rank in reserve has no RANK.
     is_reserve = _round is not None and "RANK" not in env
     return World(
         rank=None if is_reserve else number("RANK", number("RLAUNCH_RANK", 0)),

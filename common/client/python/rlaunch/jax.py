@@ -18,8 +18,8 @@ WHOLE_PROCESSES_ONLY = (
 
 
 def initialize(**kwargs: Any) -> None:
-    """Calls ``jax.distributed.initialize`` for this job. Given arguments win. Outside rlaunch it does nothing. In a wrapped function below rlaunch
-    it is refused.
+    """Calls ``jax.distributed.initialize`` for this job. Given arguments take precedence. Outside rlaunch it does nothing. In a wrapped
+    function of a job it is refused.
     """
     from ._world import is_alone
 
@@ -30,7 +30,7 @@ def initialize(**kwargs: Any) -> None:
 
     num_processes, process_id = _place()
     addr, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), os.environ.get("MASTER_PORT", "")
-    # The port behind MASTER_PORT, where no store of torch listens.
+    # The port after MASTER_PORT, where no store of torch listens.
     address = os.environ.get("JAX_COORDINATOR_ADDRESS") or f"{_bracketed(addr)}:{int(port) + 1 if port else 0}"
     ours = {
         "coordinator_address": address,
@@ -46,12 +46,12 @@ def _refuse_rounds() -> None:
     if "RLAUNCH_JOB_ID" in os.environ and interrupt is not None and interrupt.is_running():
         from .inprocess.exception import RestartAbort
 
-        # An `Exception` would begin a round after the other.
+        # An `Exception` would begin one round after another.
         raise RestartAbort(f"jax.distributed would be initialized in a wrapped function: {WHOLE_PROCESSES_ONLY}")
 
 
 def _place() -> Tuple[Optional[int], Optional[int]]:
-    """How many processes there are, and which is this one. Outside rlaunch that is what somebody else has set; what nobody has, JAX looks for."""
+    """The number of processes, and the index of this one. Outside rlaunch the variables count; JAX finds a value that is not set."""
     if "RLAUNCH_JOB_ID" in os.environ:
         from ._world import world
 
@@ -66,8 +66,8 @@ def _number(name: str) -> Optional[int]:
 
 
 def _local_device_ids() -> Optional[List[int]]:
-    """Where this process has one device of its own, that one: JAX would count it by the process's place on its host. Else what JAX finds,
-    which outside rlaunch is all of them, also for each of several processes that share a host."""
+    """The device of this process, if it has one of its own: JAX would count that by the local rank. Otherwise ``None``, and JAX finds the
+    devices. Outside rlaunch JAX would find all of them for each of several processes on a host."""
     if os.environ.get("JAX_LOCAL_DEVICE_IDS"):
         return None
     named = [os.environ.get(name, "") for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")]

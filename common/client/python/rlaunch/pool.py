@@ -1,4 +1,4 @@
-"""Functions on the hosts of a pool: the results, by the names of the hosts.
+"""Calls of functions on the hosts of a pool. Results come by the names of the hosts.
 
     from rlaunch import pool
 
@@ -50,7 +50,7 @@ def execute_on_each_host(name: str, function: Callable[..., Any], /, *args: Any,
 
 
 def execute_on_each_slice(name: str, function: Callable[..., Any], /, *args: Any, **options: Any) -> Dict[str, Dict[str, Any]]:
-    """Does the same, and returns the results of each slice by the names of the slices."""
+    """Calls a function like `execute_on_each_host`. Returns the results of each slice by the names of the slices."""
     slices: Dict[str, Dict[str, Any]] = {}
     for of, host, value in _executed(name, function, args, **options):
         slices.setdefault(of, {})[host] = value
@@ -116,7 +116,7 @@ def _pickler() -> Any:
 
 
 def _call(mark: str, env: Optional[Dict[str, str]], function: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bytes:
-    """The standard input of a host's program: the call of the function, and the mark of the result."""
+    """The standard input of the program on a host: the call of the function, and the mark of the result."""
     call = _pickler().dumps((function, args, kwargs))
     main = None
     if b"__main__" in call:
@@ -130,7 +130,7 @@ def _call(mark: str, env: Optional[Dict[str, str]], function: Any, args: Tuple[A
 
 
 def _value(host: Dict[str, Any], mark: str) -> Any:
-    """The result on a host. Prints what the function has printed there."""
+    """The result on a host. Prints the output of the function on that host."""
     sent = []
     for stream, key in ((sys.stdout, "output"), (sys.stderr, "errors")):
         for line in host[key].splitlines(keepends=True):

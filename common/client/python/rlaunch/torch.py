@@ -32,7 +32,7 @@ def _c10d() -> Any:
 
 
 def _all_groups() -> List[Any]:
-    """Every group that torch knows."""
+    """All groups that torch knows."""
     world = getattr(_c10d(), "_world", None)
     names = world.pg_names if world is not None else getattr(_c10d(), "_pg_names", {})
     return list(names)
@@ -42,7 +42,7 @@ def shut_down_all() -> None:
     """Makes all operations of all groups fail, and ends the groups of NCCL."""
     if not dist.is_available():
         return
-    # Native, and quick: what waits for a peer comes out while NCCL is still asked.
+    # First, because it is quick: waits for a peer end while the abort of NCCL still runs.
     _torch_hooks.groups.shut_down()
     if dist.is_initialized() and torch.cuda.is_available() and _has_nccl():
         _abort_nccl()
@@ -56,7 +56,7 @@ def _has_nccl() -> bool:
 def _backend(group: Any, device: Optional[Any] = None) -> Any:
     get = getattr(group, "_get_backend", None)
     if get is None:
-        return group  # Of torch before 2.0 the group is the backend.
+        return group  # Before torch 2.0 the group is the backend.
     try:
         return get(device or torch.device("cuda"))
     except RuntimeError:
@@ -64,7 +64,7 @@ def _backend(group: Any, device: Optional[Any] = None) -> Any:
 
 
 def _abort_nccl() -> None:
-    # All together: the abort of one communicator may wait for another's.
+    # One abort for all: the abort of one communicator may wait for another's.
     together = getattr(_c10d(), "_abort_process_group", None)
     if together is not None:
         together()
@@ -86,7 +86,7 @@ def shut_down_nccl(group: Any, device: Any) -> None:
 
 
 def forget_all() -> None:
-    """Makes torch forget all groups, and count new ones from 0 as on all other ranks."""
+    """Makes torch forget all groups, and count new groups from 0 as on all other ranks."""
     if not dist.is_available():
         return
     if dist.is_initialized():
@@ -115,7 +115,7 @@ class Finalize(_finalize.Finalize):
 
 
 _made = (0, -1)
-"""The rounds that had begun, and the number of the last default group since."""
+"""Number of rounds at the last default group, and the number of that group in its round."""
 
 
 def init_process_group(backend: Optional[str] = None, **kwargs: Any) -> None:
@@ -128,7 +128,7 @@ def init_process_group(backend: Optional[str] = None, **kwargs: Any) -> None:
     here = _world.world()
     if here.rank is None:
         raise RuntimeError("this rank is in reserve: it is in no group")
-    # By the round's own number those who made groups in a call that ended in round 0 would count on in the next call, and nobody else.
+    # `begun` counts the rounds of all calls. The number of the round would be 0 again in the next call, only on some ranks.
     number = _made[1] + 1 if _made[0] == _world.begun else 0
     _made = (_world.begun, number)
     if "store" not in kwargs and "RANK" in os.environ:
@@ -143,7 +143,7 @@ def init_process_group(backend: Optional[str] = None, **kwargs: Any) -> None:
 
 
 def _usual_backend() -> str:
-    """What torch 2 takes if nothing is said; 1.13 must be told, and has one for a group."""
+    """The default backend of torch 2. torch 1.13 has no default, and takes one backend for a group."""
     if not (torch.cuda.is_available() and dist.is_nccl_available()):
         return "gloo"
     return "cpu:gloo,cuda:nccl" if hasattr(dist.ProcessGroup, "_get_backend") else "nccl"

@@ -111,8 +111,8 @@ fn prove(stream: &Stream, secret: &Secret, rank: u32, within: Duration) -> io::R
         _ => error,
     })?;
     let refused = |error: HelloError| io::Error::new(ErrorKind::PermissionDenied, error.to_string());
-    let theirs = hello::answered(secret, rank, &own, &answer).map_err(refused)?;
-    send(stream, &hello::confirm(secret, rank, &own, &theirs))?;
+    let peer_nonce = hello::answered(secret, rank, &own, &answer).map_err(refused)?;
+    send(stream, &hello::confirm(secret, rank, &own, &peer_nonce))?;
     set_timeout(stream, None)
 }
 

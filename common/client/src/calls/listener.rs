@@ -212,10 +212,10 @@ impl Pending {
             match hello::asked(secret, rank, first) {
                 // Before anything is proved. A stranger without a controller's message does not get here, and costs little.
                 Ok(_) if !self.stream.is_from_far_or_ours() => return Proof::Refused,
-                Ok(theirs) => {
+                Ok(peer_nonce) => {
                     self.got.drain(..ASK);
-                    self.nonces = Some((theirs, own));
-                    if !self.send(&hello::answer(secret, rank, &theirs, &own)) {
+                    self.nonces = Some((peer_nonce, own));
+                    if !self.send(&hello::answer(secret, rank, &peer_nonce, &own)) {
                         return Proof::Refused;
                     }
                 }
@@ -226,10 +226,10 @@ impl Pending {
                 Err(HelloError::Stranger) => return Proof::Refused,
             }
         }
-        let (Some((theirs, own)), Some(last)) = (&self.nonces, self.got.first_chunk::<CONFIRM>()) else {
+        let (Some((peer_nonce, own)), Some(last)) = (&self.nonces, self.got.first_chunk::<CONFIRM>()) else {
             return Proof::Part;
         };
-        if !hello::is_confirmed(secret, rank, theirs, own, last) {
+        if !hello::is_confirmed(secret, rank, peer_nonce, own, last) {
             return Proof::Refused;
         }
         Proof::Proven(self.got.split_off(CONFIRM))

@@ -295,8 +295,8 @@ mod tests {
 
     #[test]
     fn large_frame_comes_through_a_socket_whole() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let (mut sender, mut receiver) = (Peer::new(Stream::Unix(ours), None), Peer::new(Stream::Unix(theirs), None));
+        let (near, far) = UnixStream::pair().unwrap();
+        let (mut sender, mut receiver) = (Peer::new(Stream::Unix(near), None), Peer::new(Stream::Unix(far), None));
         receiver.stream.set_nonblocking().unwrap();
         let body: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
         sender.outgoing.push_back(Waiting { bytes: Arc::new(frame(&body)), sent: 0 });
@@ -312,9 +312,9 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_frame_close_the_connection() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut peer = Peer::new(Stream::Unix(theirs), None);
-        std::io::Write::write_all(&mut &ours, &[0xff; HEADER]).unwrap();
+        let (near, far) = UnixStream::pair().unwrap();
+        let mut peer = Peer::new(Stream::Unix(far), None);
+        std::io::Write::write_all(&mut &near, &[0xff; HEADER]).unwrap();
         let error = peer.read(&mut [0; 100], &mut Vec::new()).unwrap_err();
         assert!(matches!(error, Closed::Frame(_)), "{error}");
     }

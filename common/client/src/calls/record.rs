@@ -1,4 +1,4 @@
-//! Where a worker is: its entry in the job's store, and the secret of its group.
+//! The place of a worker: its entry in the job's store, and the secret of its group.
 
 use crate::{Error, Store};
 use nix::ifaddrs::getifaddrs;

@@ -174,8 +174,8 @@ fn controller_in_its_proof_is_spared_when_strangers_open_many_connections() {
     assert!(strangers.iter().filter(|(_, number, _)| listener.get(*number).is_some()).count() <= 64);
     let mut answer = [0; hello::ANSWER];
     controller.read_exact(&mut answer).unwrap();
-    let theirs = hello::answered(&secret, 0, &[1; hello::NONCE], &answer).unwrap();
-    controller.write_all(&hello::confirm(&secret, 0, &[1; hello::NONCE], &theirs)).unwrap();
+    let peer_nonce = hello::answered(&secret, 0, &[1; hello::NONCE], &answer).unwrap();
+    controller.write_all(&hello::confirm(&secret, 0, &[1; hello::NONCE], &peer_nonce)).unwrap();
     assert_eq!(listener.read(number), Proof::Proven(Vec::new()));
 }
 

@@ -37,7 +37,7 @@ pub(super) fn rl_init(world: Given<'_, (*mut rl_world,)>) -> c_int {
         let id = text(found.job_id.as_bytes());
         job_id.iter_mut().zip(id).take(ID - 1).for_each(|(to, from)| *to = from);
         if !world.is_null() {
-            let told = rl_world {
+            let value = rl_world {
                 rank: found.rank,
                 world_size: found.world_size,
                 local_rank: found.local_rank,
@@ -47,7 +47,7 @@ pub(super) fn rl_init(world: Given<'_, (*mut rl_world,)>) -> c_int {
                 generation: found.generation,
                 job_id,
             };
-            world.give(told)?;
+            world.give(value)?;
         }
         *known = Some(found);
         Ok(())

@@ -209,7 +209,7 @@ pub(super) fn rl_section(limit: i64) -> c_int {
     })
 }
 
-/// This thread is not interrupted.
+/// Begins a section in which the calling thread is not interrupted.
 pub(super) fn rl_atomic_begin() -> c_int {
     about_running(|session| Ok(session.atomic_begin()?))
 }

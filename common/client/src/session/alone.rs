@@ -6,7 +6,7 @@ use rlaunch_base::id::{Rank, Round};
 use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_base::time::Mono;
 use rlaunch_protocol::rank_fault::Fault;
-use rlaunch_protocol::wire::frozen::client::client_round::{Begin, Dismissal, Heard};
+use rlaunch_protocol::wire::frozen::client::client_round::{AgentMessage, Begin, Dismissal};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
@@ -31,19 +31,19 @@ pub(super) struct Alone {
 }
 
 impl Alone {
-    pub(super) fn new(most: Option<u32>, inbox: &mut VecDeque<Heard>) -> Self {
+    pub(super) fn new(most: Option<u32>, inbox: &mut VecDeque<AgentMessage>) -> Self {
         let (began, resume_at) = (Mono::default(), Mono::default());
         let alone = Self { most, opened: Instant::now(), began, quick: None, resume_at };
-        inbox.push_back(Heard::Begin(begin(0, None)));
+        inbox.push_back(AgentMessage::Begin(begin(0, None)));
         alone
     }
 
-    pub(super) fn returned(&mut self, inbox: &mut VecDeque<Heard>) {
-        inbox.push_back(Heard::Finish(Round::new(0)));
+    pub(super) fn returned(&mut self, inbox: &mut VecDeque<AgentMessage>) {
+        inbox.push_back(AgentMessage::Finish(Round::new(0)));
     }
 
     /// Begins the next round, as the root of a job does.
-    pub(super) fn ready(&mut self, state: &State, cause: Option<&Cause>, inbox: &mut VecDeque<Heard>) {
+    pub(super) fn ready(&mut self, state: &State, cause: Option<&Cause>, inbox: &mut VecDeque<AgentMessage>) {
         let (next, now) = (state.number.saturating_add(1), self.now());
         self.quick = (now.since(self.began) <= QUICK).then(|| Streak::with(self.quick, now));
         let why = match self.most {
@@ -62,8 +62,8 @@ impl Alone {
         }
         self.began = self.resume_at.max(now);
         inbox.push_back(match why {
-            Some(why) => Heard::Dismissed(Dismissal::GivenUp, why.into()),
-            None => Heard::Begin(begin(next, cause.and_then(Cause::fault).cloned())),
+            Some(why) => AgentMessage::Dismissed(Dismissal::GivenUp, why.into()),
+            None => AgentMessage::Begin(begin(next, cause.and_then(Cause::fault).cloned())),
         });
     }
 }

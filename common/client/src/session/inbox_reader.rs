@@ -7,7 +7,7 @@
 use super::inner::{Inner, Leaving, Pending, Phase, Shared};
 use crate::kernel::wait_readable;
 use crate::state::Cause;
-use rlaunch_protocol::wire::frozen::client::client_round::{Dismissal, Heard, Unread};
+use rlaunch_protocol::wire::frozen::client::client_round::{AgentMessage, Dismissal, Unread};
 use rlaunch_protocol::wire::frozen::client::{Code, FromAgent, Reply, frame_len};
 use std::io::Read as _;
 use std::sync::{MutexGuard, PoisonError};
@@ -97,8 +97,8 @@ pub(super) fn read(shared: &Shared) {
             Err(_) => return end(shared, "the agent says what this version does not understand"),
         };
         let frame = came.get(..len).unwrap_or_default();
-        match Heard::parse(frame) {
-            Ok(heard) => hear(shared, heard),
+        match AgentMessage::parse(frame) {
+            Ok(message) => receive(shared, message),
             // Messages of a later agent; or of any agent: its last words, and its refusal of a newer version.
             Err(Unread::Kind(_)) => match FromAgent::parse(frame) {
                 Ok(FromAgent::Bye(why)) => return closes(shared, &String::from_utf8_lossy(why)),
@@ -115,10 +115,10 @@ pub(super) fn read(shared: &Shared) {
     }
 }
 
-fn hear(shared: &Shared, heard: Heard) {
+fn receive(shared: &Shared, message: AgentMessage) {
     let mut inner = shared.lock();
-    match heard {
-        Heard::Interrupt(round, fault, within) => {
+    match message {
+        AgentMessage::Interrupt(round, fault, within) => {
             let later = inner.state.as_ref().is_none_or(|state| round.get() > state.number);
             let here =
                 inner.phase.is_in_round() && inner.state.as_ref().is_some_and(|state| state.number == round.get());
@@ -127,20 +127,20 @@ fn hear(shared: &Shared, heard: Heard) {
                 inner.pending = Some(Pending { round, fault, at });
             }
         }
-        Heard::Begin(_) | Heard::Finish(_) => inner.inbox.push_back(heard),
-        Heard::Dismissed(why, ref text) => {
+        AgentMessage::Begin(_) | AgentMessage::Finish(_) => inner.inbox.push_back(message),
+        AgentMessage::Dismissed(why, ref text) => {
             inner.decide(Cause::Over(String::from_utf8_lossy(text).into_owned()));
-            inner.inbox.push_back(Heard::Dismissed(why, text.clone()));
+            inner.inbox.push_back(AgentMessage::Dismissed(why, text.clone()));
         }
-        Heard::Unsupported(_) => {}
+        AgentMessage::Unsupported(_) => {}
     }
     shared.notify(inner);
 }
 
-/// This agent knows nothing of rounds.
+/// Handles an agent that knows nothing of rounds.
 fn too_old(shared: &Shared) {
     let text = "this job's rlaunch is of a version that does not restart functions";
-    hear(shared, Heard::Dismissed(Dismissal::Refused, text.into()));
+    receive(shared, AgentMessage::Dismissed(Dismissal::Refused, text.into()));
 }
 
 /// The agent has closed it, and says why, or does not.

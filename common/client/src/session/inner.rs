@@ -10,7 +10,7 @@ use crate::{Error, Interrupted};
 use rlaunch_base::id::{Rank, Round};
 use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_protocol::rank_fault::{Fault, FaultKind};
-use rlaunch_protocol::wire::frozen::client::client_round::{Begin, Heard, Said};
+use rlaunch_protocol::wire::frozen::client::client_round::{AgentMessage, Begin, ClientMessage};
 use std::collections::VecDeque;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -103,8 +103,8 @@ pub(super) struct Shared {
     pub(super) pings: AtomicU64,
     /// Number of pings that the agent knows of.
     pub(super) sent_pings: AtomicU64,
-    /// … of one of this round.
-    pub(super) told_once: AtomicBool,
+    /// Whether a ping of this round was reported to the agent.
+    pub(super) has_reported_ping: AtomicBool,
     /// The other thread will look at `pings` by itself.
     pub(super) looking: AtomicBool,
 }
@@ -122,7 +122,7 @@ pub(super) struct Inner {
     pub(super) ear: InboxReader,
     pub(super) token: Token,
     /// Messages that have come and were not taken.
-    pub(super) inbox: VecDeque<Heard>,
+    pub(super) inbox: VecDeque<AgentMessage>,
     /// Nothing will come any more, for this reason.
     pub(super) over: Option<String>,
     pub(super) closed: bool,
@@ -136,7 +136,7 @@ pub(super) struct Inner {
     pub(super) waiting: u32,
     /// Whether the caller reports the abort of a round.
     pub(super) foreign: bool,
-    pub(super) told: bool,
+    pub(super) is_interrupt_reported: bool,
     pub(super) aborted: bool,
     pub(super) aim: Option<Aim>,
     pub(super) auto: Option<AddPending>,
@@ -200,8 +200,8 @@ impl Shared {
         self.pings.load(Ordering::SeqCst) != self.sent_pings.load(Ordering::Acquire)
     }
 
-    /// Tells the agent, if there is one.
-    pub(super) fn say(&self, said: &Said) -> Result<(), Error> {
+    /// Sends a message to the agent, if there is one.
+    pub(super) fn say(&self, said: &ClientMessage) -> Result<(), Error> {
         let Some(socket) = &self.socket else { return Ok(()) };
         let _turn = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(send_all(socket, &said.to_frame())?)
@@ -236,7 +236,7 @@ impl Inner {
             next_section: 0,
             waiting: 0,
             foreign,
-            told: false,
+            is_interrupt_reported: false,
             aborted: false,
             aim: None,
             auto: None,
@@ -293,13 +293,15 @@ impl Inner {
         if self.closed || self.phase == Phase::Over {
             return Err(over());
         }
-        let ends = |heard: &Heard| matches!(heard, Heard::Finish(_) | Heard::Dismissed(..));
+        let ends = |message: &AgentMessage| matches!(message, AgentMessage::Finish(_) | AgentMessage::Dismissed(..));
         if let Some(at) = self.inbox.iter().position(ends) {
             self.phase = Phase::Over;
             return Ok(self.inbox.remove(at).and_then(|last| match last {
-                Heard::Finish(_) => Some(Next::Finish),
-                Heard::Dismissed(why, text) => Some(Next::Dismissed(why, String::from_utf8_lossy(&text).into_owned())),
-                Heard::Begin(_) | Heard::Interrupt(..) | Heard::Unsupported(_) => None,
+                AgentMessage::Finish(_) => Some(Next::Finish),
+                AgentMessage::Dismissed(why, text) => {
+                    Some(Next::Dismissed(why, String::from_utf8_lossy(&text).into_owned()))
+                }
+                AgentMessage::Begin(_) | AgentMessage::Interrupt(..) | AgentMessage::Unsupported(_) => None,
             }));
         }
         if let Some(why) = &self.over {
@@ -311,9 +313,12 @@ impl Inner {
             };
             return Ok(Some(Next::Interrupt(state.clone(), cause.clone())));
         }
-        Ok(self.inbox.pop_front().and_then(|heard| match heard {
-            Heard::Begin(begin) => Some(self.begin(begin)),
-            Heard::Interrupt(..) | Heard::Finish(_) | Heard::Dismissed(..) | Heard::Unsupported(_) => None,
+        Ok(self.inbox.pop_front().and_then(|message| match message {
+            AgentMessage::Begin(begin) => Some(self.begin(begin)),
+            AgentMessage::Interrupt(..)
+            | AgentMessage::Finish(_)
+            | AgentMessage::Dismissed(..)
+            | AgentMessage::Unsupported(_) => None,
         }))
     }
 
@@ -322,7 +327,7 @@ impl Inner {
         self.phase = Phase::Begun;
         self.returned = false;
         (self.leaving, self.cause) = (Leaving::No, None);
-        (self.told, self.aborted, self.planned) = (false, false, false);
+        (self.is_interrupt_reported, self.aborted, self.planned) = (false, false, false);
         self.token = Token::default();
         self.sockets.clear();
         self.sections.clear();

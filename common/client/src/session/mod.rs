@@ -25,7 +25,7 @@ use rlaunch_base::id::Round;
 use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_base::time::Span;
 use rlaunch_protocol::rank_fault::{FaultKind, TEXT};
-use rlaunch_protocol::wire::frozen::client::client_round::{Dismissal, Said};
+use rlaunch_protocol::wire::frozen::client::client_round::{ClientMessage, Dismissal};
 use rlaunch_sys_client::gloo;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -89,7 +89,7 @@ impl Session {
         inner.auto_at = None;
         // Pings of the round before are none of this one.
         self.0.sent_pings.store(self.0.pings.load(Ordering::SeqCst), Ordering::Release);
-        self.0.told_once.store(false, Ordering::Release);
+        self.0.has_reported_ping.store(false, Ordering::Release);
         self.0.note(&inner);
         if inner.auto.is_some() {
             self.0.bell.ring();
@@ -110,12 +110,12 @@ impl Session {
         self.0.note(&inner);
         call_guard::open();
         if self.0.has_unsent_pings()
-            && !self.0.told_once.load(Ordering::Acquire)
+            && !self.0.has_reported_ping.load(Ordering::Acquire)
             && let Some(state) = inner.state.as_ref().filter(|_| inner.alone.is_none())
         {
-            // However soon the round was over: it was not in vain. That the agent is gone is seen by what follows.
+            // A ping counts however soon its round has ended. The loss of the agent is noticed by the next step.
             self.0.sent_pings.store(self.0.pings.load(Ordering::SeqCst), Ordering::Release);
-            drop(self.0.say(&Said::Alive(Round::new(state.number), true)));
+            drop(self.0.say(&ClientMessage::Alive(Round::new(state.number), true)));
         }
         if inner.pending.is_some() || inner.leaving == Leaving::Decided {
             // It waited for a ping, or for an end, and none will come.
@@ -133,7 +133,7 @@ impl Session {
             return Err(Error::Order("the function has returned in this round"));
         }
         let fault = inner.own_fault(FaultKind::Exception, cut(text));
-        self.0.say(&Said::Fault(Round::new(state.number), fault.text.clone()))?;
+        self.0.say(&ClientMessage::Fault(Round::new(state.number), fault.text.clone()))?;
         inner.decide(Cause::Fault(fault));
         drop(inner);
         self.0.bell.ring();
@@ -152,7 +152,7 @@ impl Session {
         let inner = &mut *inner;
         match &mut inner.alone {
             Some(alone) => alone.returned(&mut inner.inbox),
-            None => self.0.say(&Said::Returned(round))?,
+            None => self.0.say(&ClientMessage::Returned(round))?,
         }
         Ok(())
     }
@@ -168,8 +168,8 @@ impl Session {
         let inner = &mut *inner;
         match &mut inner.alone {
             Some(alone) => alone.ready(&state, inner.cause.as_ref(), &mut inner.inbox),
-            // The next step reports that it is over.
-            None => drop(self.0.say(&Said::Ready(Round::new(state.number), keys))),
+            // The next step reports a session that has ended.
+            None => drop(self.0.say(&ClientMessage::Ready(Round::new(state.number), keys))),
         }
         Ok(())
     }
@@ -181,7 +181,7 @@ impl Session {
             return Err(Error::Order("the session is over"));
         }
         let fault = inner.own_fault(FaultKind::Left(why), cut(text));
-        self.0.say(&Said::Leave(why, fault.text.clone()))?;
+        self.0.say(&ClientMessage::Leave(why, fault.text.clone()))?;
         inner.decide(Cause::Fault(fault));
         inner.phase = Phase::Over;
         self.0.note(&inner);
@@ -213,7 +213,7 @@ impl Session {
                 return Err(over());
             }
             if matches!(inner.leaving, Leaving::Begun | Leaving::Passed)
-                && !std::mem::replace(&mut inner.told, true)
+                && !std::mem::replace(&mut inner.is_interrupt_reported, true)
                 && let Some(cause) = &inner.cause
             {
                 return Ok(cause.clone());
@@ -324,14 +324,14 @@ impl Session {
         if inner.alone.is_some() || (inner.leaving != Leaving::No && inner.phase != Phase::Over) {
             return Ok(());
         }
-        self.0.say(&Said::Section(Round::new(state.number), limit.map(span)))
+        self.0.say(&ClientMessage::Section(Round::new(state.number), limit.map(span)))
     }
 
     /// Hooks run where nothing else is looked at, or have come to their end.
     pub(crate) fn hooks(&self, run: bool) -> Result<(), Error> {
         let inner = self.here()?;
         let round = inner.state.as_ref().map_or(0, |state| state.number);
-        self.0.say(&Said::Hooks(Round::new(round), run))
+        self.0.say(&ClientMessage::Hooks(Round::new(round), run))
     }
 
     /// The same until [`Session::section_end`], by the number that comes back; then what held before holds again.
@@ -358,7 +358,7 @@ impl Session {
         if last == Some(number) { self.section(now) } else { Ok(()) }
     }
 
-    /// From now on this thread is not interrupted; once more for each time that it is called.
+    /// Begins an atomic section: this thread is not interrupted until as many sections have ended as it has begun.
     pub(crate) fn atomic_begin(&self) -> Result<(), Error> {
         let mut inner = self.here()?;
         let own = thread::current().id();
@@ -369,7 +369,7 @@ impl Session {
         Ok(())
     }
 
-    /// The last time that was called is over.
+    /// Ends the last atomic section of this thread.
     pub(crate) fn atomic_end(&self) -> Result<(), Error> {
         let mut inner = self.here()?;
         let own = thread::current().id();

@@ -9,7 +9,7 @@ use crate::call_guard;
 use crate::kernel::Signals;
 use crate::state::{Cause, State};
 use rlaunch_base::id::Round;
-use rlaunch_protocol::wire::frozen::client::client_round::Said;
+use rlaunch_protocol::wire::frozen::client::client_round::ClientMessage;
 use rlaunch_sys_client::{gloo, signal_thread};
 use std::ffi::c_void;
 use std::sync::MutexGuard;
@@ -22,8 +22,8 @@ pub(crate) type OnAbort = Box<dyn Fn(&State, &Cause) + Send>;
 /// How long the training thread may take to come out before it is signalled once more: first so long, then twice as long, and so on.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The program's interpreter has run something since this was last looked at. Of the process: what runs it cannot tell one session from
-/// another, and may come late.
+/// The program's interpreter has run something since this was last looked at. One for the process: the interpreter's call cannot
+/// distinguish sessions, and may come late.
 static GOT_ON: AtomicBool = AtomicBool::new(false);
 /// Whether the request was made, and is not done.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -41,14 +41,14 @@ pub(super) struct Monitor {
     /// The signal mask of the registering thread: hooks run with it.
     signals: Signals,
     /// The time of the next report of pings.
-    tell_at: Option<Instant>,
+    report_at: Option<Instant>,
     /// The next signal, and the pause after it.
     signal: Option<(Instant, Duration)>,
 }
 
 impl Monitor {
     pub(super) fn new(interval: Duration, on_abort: Option<OnAbort>) -> Self {
-        Self { interval, on_abort, signals: Signals::here(), tell_at: None, signal: None }
+        Self { interval, on_abort, signals: Signals::here(), report_at: None, signal: None }
     }
 
     pub(super) fn run(mut self, shared: &Shared) {
@@ -64,7 +64,7 @@ impl Monitor {
         }
     }
 
-    /// Does what is to be done. How long to sleep then (`None` in it: until something happens); `None`: it is over.
+    /// Takes the steps that are due. Returns how long to sleep then (`Some(None)`: until something happens); `None`: the session is closed.
     fn act(&mut self, shared: &Shared) -> Option<Option<Duration>> {
         let mut inner = shared.lock();
         loop {
@@ -100,7 +100,7 @@ impl Monitor {
         shared.note(&inner);
         if let Some(state) = inner.state.as_ref().filter(|_| inner.planned) {
             // From the ping on nothing makes progress: hooks run, and the function is left, for which there are limits of their own.
-            send(shared, &Said::Section(Round::new(state.number), None));
+            send(shared, &ClientMessage::Section(Round::new(state.number), None));
         }
         inner.token.begin();
         let sockets = std::mem::take(&mut inner.sockets);
@@ -122,7 +122,7 @@ impl Monitor {
         inner
     }
 
-    /// Tells everybody.
+    /// Notifies all threads.
     fn pass<'a>(&mut self, shared: &'a Shared, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
         inner.leaving = Leaving::Passed;
         shared.note(&inner);
@@ -150,16 +150,16 @@ impl Monitor {
         self.signal.map(|(at, _)| at)
     }
 
-    /// Tells of pings, at most once in an interval; when to look again. Behind an interval without one it is not looked any more, until
-    /// it is rung for.
+    /// Reports pings, at most once in an interval. Returns when to look again. After an interval without a ping there is no look until
+    /// the bell rings.
     fn pings(&mut self, shared: &Shared, inner: &Inner, now: Instant) -> Option<Instant> {
         if !shared.looking.load(Ordering::Acquire) {
             return None;
         }
-        if let Some(at) = self.tell_at.filter(|at| *at > now) {
+        if let Some(at) = self.report_at.filter(|at| *at > now) {
             return Some(at);
         }
-        self.tell_at = None;
+        self.report_at = None;
         if !shared.has_unsent_pings() {
             shared.looking.store(false, Ordering::SeqCst);
             // A ping between the two lines has not rung.
@@ -169,15 +169,15 @@ impl Monitor {
         }
         shared.sent_pings.store(shared.pings.load(Ordering::Acquire), Ordering::Release);
         if let Some(round) = round_of(inner) {
-            shared.told_once.store(true, Ordering::Release);
-            send(shared, &Said::Alive(round, true));
+            shared.has_reported_ping.store(true, Ordering::Release);
+            send(shared, &ClientMessage::Alive(round, true));
         }
         let at = now + self.interval;
-        self.tell_at = Some(at);
+        self.report_at = Some(at);
         Some(at)
     }
 
-    /// Has it noted whether the interpreter runs, and tells that it has; when next.
+    /// Has the interpreter note that it runs, and reports that it has run. Returns when to do so next.
     fn auto(&self, shared: &Shared, inner: &mut Inner, now: Instant) -> Option<Instant> {
         let (Some(add), Phase::Inside, Leaving::No) = (inner.auto, inner.phase, inner.leaving) else { return None };
         if let Some(at) = inner.auto_at.filter(|at| *at > now) {
@@ -187,7 +187,7 @@ impl Monitor {
         if (GOT_ON.swap(false, Ordering::AcqRel) || inner.auto_at.is_none())
             && let Some(round) = round_of(inner)
         {
-            send(shared, &Said::Alive(round, false));
+            send(shared, &ClientMessage::Alive(round, false));
         }
         if !ASKED.swap(true, Ordering::AcqRel) && add(got_on, std::ptr::null_mut()) != 0 {
             // Its queue is full; another time.
@@ -206,6 +206,6 @@ fn round_of(inner: &Inner) -> Option<Round> {
 }
 
 /// Without an agent the reader finds out soon.
-fn send(shared: &Shared, said: &Said) {
+fn send(shared: &Shared, said: &ClientMessage) {
     drop(shared.say(said));
 }

@@ -8,7 +8,7 @@ use crate::connection::{Connection, path_from_env};
 use crate::kernel::{Bell, Watch, without_signals};
 use crate::{Error, call_guard};
 use rlaunch_base::os_bytes::OsBytes;
-use rlaunch_protocol::wire::frozen::client::client_round::Said;
+use rlaunch_protocol::wire::frozen::client::client_round::ClientMessage;
 use rlaunch_restart::terms::Terms;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -92,10 +92,10 @@ impl Session {
             bits: AtomicU8::new(0),
             pings: AtomicU64::new(0),
             sent_pings: AtomicU64::new(0),
-            told_once: AtomicBool::new(false),
+            has_reported_ping: AtomicBool::new(false),
             looking: AtomicBool::new(false),
         });
-        shared.say(&Said::Register(terms.to_vec()))?;
+        shared.say(&ClientMessage::Register(terms.to_vec()))?;
         call_guard::takes_part();
         let monitor = Monitor::new(interval, options.on_abort);
         let other = Arc::clone(&shared);

@@ -12,7 +12,7 @@ use crate::{Restart, RestartError, Store};
 use rlaunch_base::id::Rank;
 use rlaunch_plan::rank_assign::Mode;
 use rlaunch_protocol::rank_fault::Fault;
-use rlaunch_protocol::wire::frozen::client::client_round::{Begin, Heard};
+use rlaunch_protocol::wire::frozen::client::client_round::{AgentMessage, Begin};
 use rlaunch_protocol::wire::frozen::client::{self, HELLO, bye_frame, frame_len, hello};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -40,14 +40,14 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    pub(crate) fn heard(&mut self) -> Said {
+    pub(crate) fn receive(&mut self) -> ClientMessage {
         let mut chunk = [0; 4096];
         loop {
             if let Some(len) = frame_len(&self.came).unwrap().filter(|len| *len <= self.came.len()) {
                 let rest = self.came.split_off(len);
                 let frame = std::mem::replace(&mut self.came, rest);
-                match Said::parse(&frame).unwrap() {
-                    Said::Hooks(round, run) => self.hooks.push((round.get(), run)),
+                match ClientMessage::parse(&frame).unwrap() {
+                    ClientMessage::Hooks(round, run) => self.hooks.push((round.get(), run)),
                     said => return said,
                 }
                 continue;
@@ -58,38 +58,40 @@ impl Agent {
         }
     }
 
-    /// Nothing but hooks, until the session is closed.
-    fn hears_to_the_end(&mut self) {
+    /// Receives messages about hooks, and no others, until the session is closed.
+    fn receive_to_the_end(&mut self) {
         let mut rest = Vec::new();
         self.socket.read_to_end(&mut rest).unwrap();
         self.came.extend(rest);
         while let Some(len) = frame_len(&self.came).unwrap().filter(|len| *len <= self.came.len()) {
             let rest = self.came.split_off(len);
-            let Said::Hooks(round, run) = Said::parse(&std::mem::replace(&mut self.came, rest)).unwrap() else {
+            let ClientMessage::Hooks(round, run) =
+                ClientMessage::parse(&std::mem::replace(&mut self.came, rest)).unwrap()
+            else {
                 panic!("something else is said")
             };
             self.hooks.push((round.get(), run));
         }
     }
 
-    fn says(&mut self, heard: &Heard) {
-        self.socket.write_all(&heard.to_frame()).unwrap();
+    fn send(&mut self, message: &AgentMessage) {
+        self.socket.write_all(&message.to_frame()).unwrap();
     }
 
     pub(crate) fn begins(&mut self, round: u32, active: Option<u32>) {
-        self.says(&Heard::Begin(Begin { fault: (round > 0).then(|| fault(5)), ..begin(round, active) }));
+        self.send(&AgentMessage::Begin(Begin { fault: (round > 0).then(|| fault(5)), ..begin(round, active) }));
     }
 
     pub(crate) fn interrupts(&mut self, round: u32) {
-        self.says(&Heard::Interrupt(Round::new(round), fault(5), None));
+        self.send(&AgentMessage::Interrupt(Round::new(round), fault(5), None));
     }
 
     fn finishes(&mut self) {
-        self.says(&Heard::Finish(Round::new(0)));
+        self.send(&AgentMessage::Finish(Round::new(0)));
     }
 
     fn dismisses(&mut self, why: Dismissal) {
-        self.says(&Heard::Dismissed(why, "enough".into()));
+        self.send(&AgentMessage::Dismissed(why, "enough".into()));
     }
 }
 
@@ -115,12 +117,12 @@ fn fault(initial: u32) -> Fault {
 /// A session whose `Register` was read.
 fn opened(options: Options) -> (Session, Agent) {
     let turn = turn();
-    let (ours, socket) = UnixStream::pair().unwrap();
+    let (near, socket) = UnixStream::pair().unwrap();
     socket.set_read_timeout(Some(SOON)).unwrap();
     let terms = [("progress_interval".into(), "50ms".into())];
-    let session = Session::over(Some(Arc::new(ours)), &terms, options).unwrap();
+    let session = Session::over(Some(Arc::new(near)), &terms, options).unwrap();
     let mut agent = Agent { socket, came: Vec::new(), hooks: Vec::new(), _turn: turn };
-    assert_eq!(agent.heard(), Said::Register(terms.to_vec()));
+    assert_eq!(agent.receive(), ClientMessage::Register(terms.to_vec()));
     (session, agent)
 }
 
@@ -169,7 +171,7 @@ fn a_function_that_returns_is_done_when_all_are() {
             Ok((round.state().clone(), var))
         });
         agent.begins(0, Some(1));
-        assert_eq!(agent.heard(), Said::Returned(Round::new(0)));
+        assert_eq!(agent.receive(), ClientMessage::Returned(Round::new(0)));
         agent.finishes();
         running.join().unwrap().unwrap().unwrap()
     });
@@ -217,22 +219,22 @@ fn an_error_and_a_panic_begin_another_round_and_hooks_run_in_order() {
         });
         for (round, text) in [(0, "bad luck"), (1, "panicked: worse")] {
             agent.begins(round, Some(1));
-            assert_eq!(agent.heard(), Said::Fault(Round::new(round), text.into()));
+            assert_eq!(agent.receive(), ClientMessage::Fault(Round::new(round), text.into()));
             // It needs none, and may get one.
             agent.interrupts(round);
-            assert_eq!(agent.heard(), Said::Ready(Round::new(round), vec![format!("key {round}").into()]));
+            assert_eq!(agent.receive(), ClientMessage::Ready(Round::new(round), vec![format!("key {round}").into()]));
         }
         agent.begins(2, Some(0));
-        assert_eq!(agent.heard(), Said::Returned(Round::new(2)));
+        assert_eq!(agent.receive(), ClientMessage::Returned(Round::new(2)));
         agent.finishes();
         let value = running.join().unwrap().unwrap();
-        agent.hears_to_the_end();
+        agent.receive_to_the_end();
         value
     });
     assert_eq!(value, Some(2));
-    let told = |round| [(round, true), (round, false)];
-    assert_eq!(agent.hooks[..6], [told(0), told(1), told(2)].concat(), "before the function");
-    assert_eq!(agent.hooks[6..], [(2, true)], "behind the work");
+    let hooks_of = |round| [(round, true), (round, false)];
+    assert_eq!(agent.hooks[..6], [hooks_of(0), hooks_of(1), hooks_of(2)].concat(), "before the function");
+    assert_eq!(agent.hooks[6..], [(2, true)], "after the work");
     let wanted = "initialize 0 |health 0 |abort 0 bad luck|finalize 0 bad luck|health 0 bad luck|initialize 1 why|health 1 why|\
                   abort 1 panicked: worse|finalize 1 panicked: worse|health 1 panicked: worse|initialize 2 why|health 2 why|completion 2 why";
     assert_eq!(order.lock().unwrap().join("|"), wanted);
@@ -256,10 +258,10 @@ fn an_interrupt_wakes_who_waits_and_what_comes_of_it_is_no_fault() {
         agent.begins(0, Some(1));
         inside.recv().unwrap();
         agent.interrupts(0);
-        assert_eq!(agent.heard(), Said::Ready(Round::new(0), Vec::new()));
+        assert_eq!(agent.receive(), ClientMessage::Ready(Round::new(0), Vec::new()));
         agent.begins(1, Some(1));
         inside.recv().unwrap();
-        assert_eq!(agent.heard(), Said::Returned(Round::new(1)));
+        assert_eq!(agent.receive(), ClientMessage::Returned(Round::new(1)));
         agent.finishes();
         running.join().unwrap().unwrap()
     });
@@ -275,11 +277,11 @@ fn reserves_and_those_that_have_returned_make_ready_too() {
         let running = run(scope, &session, restart, |_| Ok(runs.fetch_add(1, Ordering::SeqCst)));
         agent.begins(0, None);
         agent.interrupts(0);
-        assert_eq!(agent.heard(), Said::Ready(Round::new(0), Vec::new()));
+        assert_eq!(agent.receive(), ClientMessage::Ready(Round::new(0), Vec::new()));
         agent.begins(1, Some(0));
-        assert_eq!(agent.heard(), Said::Returned(Round::new(1)));
+        assert_eq!(agent.receive(), ClientMessage::Returned(Round::new(1)));
         agent.interrupts(1);
-        assert_eq!(agent.heard(), Said::Ready(Round::new(1), Vec::new()));
+        assert_eq!(agent.receive(), ClientMessage::Ready(Round::new(1), Vec::new()));
         agent.begins(2, None);
         agent.finishes();
         running.join().unwrap().unwrap()
@@ -310,14 +312,14 @@ fn a_failed_health_check_and_an_end_leave_by_themselves() {
                 true => (Leave::Abort, "no more"),
                 false => (Leave::Unhealthy, "the health check hook has failed: too hot"),
             };
-            assert_eq!(agent.heard(), Said::Leave(why, text.into()));
+            assert_eq!(agent.receive(), ClientMessage::Leave(why, text.into()));
             running.join().unwrap().unwrap_err()
         });
         assert!(matches!(error, RestartError::Left { .. }), "{error}");
         assert!(terminated.load(Ordering::SeqCst));
-        agent.hears_to_the_end();
-        let (before, behind) = agent.hooks.split_at(if ends { 2 } else { 1 });
-        assert_eq!((before.len(), behind), (agent.hooks.len() - 1, &[(0, true)][..]), "the terminate hook is told of");
+        agent.receive_to_the_end();
+        let (before, after) = agent.hooks.split_at(if ends { 2 } else { 1 });
+        assert_eq!((before.len(), after), (agent.hooks.len() - 1, &[(0, true)][..]), "the terminate hook is reported");
     }
 }
 
@@ -340,20 +342,22 @@ fn a_dismissal_ends_the_call_even_within_the_function() {
             }
             running.join().unwrap().unwrap_err()
         });
-        let told = match error {
+        let dismissal = match error {
             RestartError::Refused(text) => (Dismissal::Refused, text),
             RestartError::Discarded(text) => (Dismissal::Discarded, text),
             RestartError::GivenUp(text) => (Dismissal::GivenUp, text),
             other => panic!("{other}"),
         };
-        assert_eq!(told, (why, "enough".into()));
+        assert_eq!(dismissal, (why, "enough".into()));
     }
 }
 
 #[test]
-fn an_agent_that_knows_no_rounds_is_told_so() {
-    let register = Said::Register(Vec::new()).to_frame();
-    let Ok(client::Heard::Unknown(unknown)) = client::Heard::parse(&register) else { panic!("it is no ask") };
+fn agent_that_knows_no_rounds_refuses_the_session() {
+    let register = ClientMessage::Register(Vec::new()).to_frame();
+    let Ok(client::ClientFrame::Unknown(unknown)) = client::ClientFrame::parse(&register) else {
+        panic!("it is no ask")
+    };
     let (session, mut agent) = plain();
     agent.socket.write_all(&client::answer_frame(0, &unknown.reply())).unwrap();
     let Ok(Next::Dismissed(Dismissal::Refused, text)) = session.next() else { panic!("not refused") };
@@ -383,9 +387,9 @@ fn an_agent_that_goes_away_ends_the_function_too() {
     assert_eq!(error.to_string().matches("has closed").count(), 1, "{error}");
 }
 
-/// Once: what it has said, and not that it has closed this and that.
+/// The error has the reason of the agent, once, and no reason of its own.
 #[test]
-fn the_last_words_of_an_agent_are_told() {
+fn last_words_of_an_agent_are_reported() {
     let (session, mut agent) = plain();
     let why = "this client speaks version 2 of the protocol, and this agent version 1";
     agent.socket.write_all(&bye_frame(why)).unwrap();
@@ -431,7 +435,7 @@ fn an_interrupt_that_comes_with_its_round_is_not_lost_and_an_old_one_is() {
     assert!(is_interrupted(session.enter()));
     assert!(matches!(session.next().unwrap(), Next::Interrupt(..)));
     session.ready(Vec::new()).unwrap();
-    assert_eq!(agent.heard(), Said::Ready(Round::new(0), Vec::new()));
+    assert_eq!(agent.receive(), ClientMessage::Ready(Round::new(0), Vec::new()));
     agent.interrupts(0);
     inside(&session, &mut agent, 1);
     assert!(!session.token().unwrap().wait(Duration::from_millis(20)) && !session.interrupted());
@@ -448,17 +452,17 @@ fn script_is_found_inside_an_interpreter() {
     let (session, mut agent) = plain();
     session.auto_progress(Some(runs_at_once)).unwrap();
     inside(&session, &mut agent, 0);
-    assert_eq!(agent.heard(), Said::Alive(Round::new(0), false));
-    assert_eq!(agent.heard(), Said::Alive(Round::new(0), false));
+    assert_eq!(agent.receive(), ClientMessage::Alive(Round::new(0), false));
+    assert_eq!(agent.receive(), ClientMessage::Alive(Round::new(0), false));
     session.auto_progress(None).unwrap();
     session.section(None).unwrap();
     session.section(Some(Duration::ZERO)).unwrap();
-    let mut last = agent.heard();
-    while matches!(last, Said::Alive(..)) {
-        last = agent.heard();
+    let mut last = agent.receive();
+    while matches!(last, ClientMessage::Alive(..)) {
+        last = agent.receive();
     }
-    assert_eq!(last, Said::Section(Round::new(0), None));
-    assert_eq!(agent.heard(), Said::Section(Round::new(0), Some(Span::ZERO)));
+    assert_eq!(last, ClientMessage::Section(Round::new(0), None));
+    assert_eq!(agent.receive(), ClientMessage::Section(Round::new(0), Some(Span::ZERO)));
 }
 
 #[test]
@@ -466,9 +470,9 @@ fn sockets_end_with_the_round_but_not_another_one_with_the_same_number() {
     use std::os::fd::AsRawFd as _;
     let (session, mut agent) = plain();
     inside(&session, &mut agent, 0);
-    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let (mut near, far) = UnixStream::pair().unwrap();
     let (kept, mut other) = UnixStream::pair().unwrap();
-    session.add_socket(ours.as_raw_fd()).unwrap();
+    session.add_socket(near.as_raw_fd()).unwrap();
     session.add_socket(kept.as_raw_fd()).unwrap();
     session.remove_socket(kept.as_raw_fd()).unwrap();
     let (gone, _far) = UnixStream::pair().unwrap();
@@ -479,14 +483,14 @@ fn sockets_end_with_the_round_but_not_another_one_with_the_same_number() {
     let stranger = [&again.0, &again.1].into_iter().find(|socket| socket.as_raw_fd() == number);
     assert!(session.add_socket(std::os::fd::AsFd::as_fd(&session.0.bell).as_raw_fd()).is_err(), "it is no socket");
     agent.interrupts(0);
-    assert_eq!(ours.read(&mut [0; 8]).unwrap(), 0);
+    assert_eq!(near.read(&mut [0; 8]).unwrap(), 0);
     assert!(session.token().unwrap().wait(SOON));
     other.write_all(b"x").unwrap();
     if let Some(mut stranger) = stranger {
         stranger.set_nonblocking(true).unwrap();
         assert!(stranger.read(&mut [0; 8]).is_err(), "it was shut down");
     }
-    drop(theirs);
+    drop(far);
 }
 
 #[test]

@@ -140,10 +140,10 @@ pub enum Lost {
     /// The agent did not end its ranks in time, nor say why.
     AgentMute,
     /// The host sends no heartbeats; by now it has ended its ranks, or is suspended with them.
-    Unheard,
+    NoHeartbeat,
     /// The host has ended its ranks, because its lease was not renewed in time.
     Expired,
-    /// The host has ended its ranks, because rlaunch itself stood still for so long and renewed no lease.
+    /// The host has ended its ranks, because rlaunch itself was suspended for so long and renewed no lease.
     Starved(Span),
     /// The guardian.
     Guardian,
@@ -168,9 +168,12 @@ impl Serialize for Lost {
         #[serde(rename = "lost", rename_all = "snake_case")]
         enum Part {
             Agent(End),
-            Unheard,
+            #[serde(rename = "unheard")]
+            NoHeartbeat,
             Expired,
-            Starved { stood: Span },
+            Starved {
+                stood: Span,
+            },
             Guardian,
             Init,
             Warned(WarningSource),
@@ -179,7 +182,7 @@ impl Serialize for Lost {
             Self::Agent(why) => Part::Agent(End::Closed(why)),
             Self::AgentEarly => Part::Agent(End::Early),
             Self::AgentMute => Part::Agent(End::Mute),
-            Self::Unheard => Part::Unheard,
+            Self::NoHeartbeat => Part::NoHeartbeat,
             Self::Expired => Part::Expired,
             Self::Starved(stood) => Part::Starved { stood },
             Self::Guardian => Part::Guardian,

@@ -106,7 +106,7 @@ pub struct SlicesTaken {
     pub world_size: u32,
     /// The processes of each program.
     pub procs: Vec<u32>,
-    /// They are not the slices of the start before, or at first not the first ones of the hostfile.
+    /// Whether the slices differ from those of the start before, or at first from the first ones of the hostfile.
     #[serde(skip)]
     pub is_news: bool,
 }

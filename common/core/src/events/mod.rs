@@ -123,7 +123,7 @@ pub enum What {
     /// A rank's stdout or stderr has ended, and not all of it is in its log file.
     #[serde(rename = "file.lost")]
     FileLost {
-        /// Whose.
+        /// The rank.
         rank: Rank,
         /// Which.
         #[serde(rename = "stream")]
@@ -187,7 +187,7 @@ pub enum What {
         at: Span,
         /// When it was last known to run.
         alive_at: Span,
-        /// Its agent had told its ranks to end before. Otherwise it ended by itself.
+        /// The agent had ordered its ranks to end before. Otherwise the rank ended by itself.
         asked: bool,
         /// The resources that it used.
         #[serde(rename = "")]
@@ -264,7 +264,7 @@ pub enum What {
     /// Everything of a rank's stdout or stderr was received.
     #[serde(rename = "stream.end")]
     StreamEnd {
-        /// Whose.
+        /// The rank.
         rank: Rank,
         /// Which.
         #[serde(rename = "stream")]

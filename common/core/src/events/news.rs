@@ -70,7 +70,7 @@ pub enum JobNews {
         /// The signal.
         #[serde(rename = "signal")]
         sig: Signal,
-        /// The host that has heard of it first.
+        /// The first host that got the signal.
         node: NodeId,
     },
     /// A host is about to be taken away. Reported once for each host.
@@ -156,7 +156,7 @@ pub enum JobNews {
         /// Until the leases of all of them have surely ended their ranks.
         within: Span,
     },
-    /// No rank of an MPI program has connected to the others, and the job is over.
+    /// No rank of an MPI program has connected to the others, and the job has ended.
     #[serde(rename = "mpi.apart")]
     MpiApart {
         /// Number of ranks.

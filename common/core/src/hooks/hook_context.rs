@@ -68,9 +68,9 @@ struct Happened<'a> {
 
 impl Facts {
     pub(super) fn new(placement: Arc<Placement>, hosts: Vec<String>) -> Self {
-        let mut told = Self { job: String::new(), placement, hosts, world: (0, 0) };
-        told.whole();
-        told
+        let mut facts = Self { job: String::new(), placement, hosts, world: (0, 0) };
+        facts.whole();
+        facts
     }
 
     pub(super) fn place(&mut self, placement: Arc<Placement>) {
@@ -95,7 +95,7 @@ impl Facts {
     }
 
     /// The command that a record asks for.
-    pub(super) fn heard(&mut self, record: &Record) -> Option<Call> {
+    pub(super) fn on_record(&mut self, record: &Record) -> Option<Call> {
         match &record.what {
             What::JobStart(start) => {
                 let JobStart { job, .. } = &**start;

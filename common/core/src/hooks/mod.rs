@@ -68,7 +68,7 @@ pub enum On {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HookEvent {
     /// Something of the job that [`concerns`] them.
-    Heard(Box<Record>),
+    Record(Box<Record>),
     /// The command that was started has ended.
     Ended(Status),
     /// The command could not be started: errno.
@@ -96,7 +96,7 @@ pub enum HookAction {
     },
     /// Wait for it no more: the kernel does not end it.
     Leave,
-    /// Tell the user.
+    /// Print this for the user.
     Say(HookNote),
 }
 
@@ -124,7 +124,7 @@ pub struct Hooks {
     waiting: VecDeque<Call>,
     /// Restarts since the last one for which a command ran.
     skipped: u32,
-    /// The job is over.
+    /// The job has ended.
     over: bool,
     /// Then: what those that still wait may take, together.
     rest: Patience,
@@ -171,14 +171,14 @@ impl Hooks {
         self.facts.know(node, name);
     }
 
-    /// Whether the job is over and no command runs or will.
+    /// Whether the job has ended and no command runs or will.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over && self.state == State::Idle && self.waiting.is_empty() && self.exit.is_none()
     }
 
-    fn heard(&mut self, now: Mono, record: &Record) {
-        match self.facts.heard(record) {
+    fn on_record(&mut self, now: Mono, record: &Record) {
+        match self.facts.on_record(record) {
             Some(call) if call.on == On::Exit => {
                 self.over = true;
                 self.rest = Patience::new(now, self.wanted.within);
@@ -269,9 +269,9 @@ impl Machine for Hooks {
 
     fn handle(&mut self, now: Mono, event: HookEvent) {
         match (self.state, event) {
-            (_, HookEvent::Heard(record)) => self.heard(now, &record),
+            (_, HookEvent::Record(record)) => self.on_record(now, &record),
             (_, HookEvent::Signal) => self.signal(now),
-            // Nobody was started who could.
+            // No command runs that could end.
             (State::Idle, HookEvent::Ended(_) | HookEvent::Unstarted(_)) => {}
             (State::Runs(on, _), HookEvent::Ended(status)) => {
                 self.state = State::Idle;

@@ -43,9 +43,9 @@ fn hooks(on_restart: bool, on_exit: bool) -> Hooks {
     Hooks::new(wanted, Arc::new(placement), vec!["one".into(), "two".into()])
 }
 
-fn heard(what: What) -> HookEvent {
+fn record_event(what: What) -> HookEvent {
     let record = Record { t: Span::ZERO, wall: WallNs(0), generation: 1, round: Some(Round::new(4)), what };
-    HookEvent::Heard(Box::new(record))
+    HookEvent::Record(Box::new(record))
 }
 
 fn round(round: u32, gone: &[u32], left: u32) -> HookEvent {
@@ -59,12 +59,12 @@ fn round(round: u32, gone: &[u32], left: u32) -> HookEvent {
         reserve: RankSet::new(),
         phases: [Span::ZERO; 3],
     };
-    heard(What::Round { node: None, note: Box::new(note) })
+    record_event(What::Round { node: None, note: Box::new(note) })
 }
 
 fn end() -> HookEvent {
     let cause = Cause::Rank { rank: Rank::new(2), status: KILLED };
-    heard(What::JobEnd { cause, exit: Ending::Code(137), left: Some(0), launch: None, never_started: None })
+    record_event(What::JobEnd { cause, exit: Ending::Code(137), left: Some(0), launch: None, never_started: None })
 }
 
 fn drain(hooks: &mut Hooks) -> Vec<HookAction> {
@@ -78,12 +78,12 @@ fn started(hooks: &mut Hooks) -> Vec<(&'static str, String)> {
     vars.iter().map(|(name, value)| (*name, value.to_string())).collect()
 }
 
-fn told<'a>(vars: &'a [(&'static str, String)], name: &str) -> &'a str {
+fn value_of<'a>(vars: &'a [(&'static str, String)], name: &str) -> &'a str {
     vars.iter().find(|(own, _)| *own == name).map_or("unset", |(_, value)| value.as_str())
 }
 
 #[test]
-fn a_round_is_told_of_and_the_first_is_none() {
+fn restart_round_runs_a_command_and_first_round_does_not() {
     let mut hooks = hooks(true, false);
     hooks.handle(at(0), round(0, &[], 3));
     assert_eq!(drain(&mut hooks), [], "nothing has happened");
@@ -102,7 +102,7 @@ fn a_round_is_told_of_and_the_first_is_none() {
         ("RLAUNCH_HOOK_WORLD", "1"),
         ("RLAUNCH_HOOK_SKIPPED", "0"),
     ] {
-        assert_eq!(told(&vars, name), value, "{name}");
+        assert_eq!(value_of(&vars, name), value, "{name}");
     }
 }
 
@@ -119,13 +119,13 @@ fn complaining_rank_is_not_named() {
         reserve: RankSet::new(),
         phases: [Span::ZERO; 3],
     };
-    hooks.handle(at(1), heard(What::Round { node: None, note: Box::new(note) }));
+    hooks.handle(at(1), record_event(What::Round { node: None, note: Box::new(note) }));
     let vars = started(&mut hooks);
-    assert_eq!((told(&vars, "RLAUNCH_HOOK_RANKS"), told(&vars, "RLAUNCH_HOOK_HOSTS")), ("2", "two"));
+    assert_eq!((value_of(&vars, "RLAUNCH_HOOK_RANKS"), value_of(&vars, "RLAUNCH_HOOK_HOSTS")), ("2", "two"));
 }
 
 #[test]
-fn every_name_that_is_told_is_registered() {
+fn every_hook_variable_is_registered() {
     let mut all = vec![];
     let mut hooks = hooks(true, true);
     hooks.handle(at(0), round(1, &[2], 2));
@@ -133,8 +133,8 @@ fn every_name_that_is_told_is_registered() {
     hooks.handle(at(1), HookEvent::Ended(Status::Exited(0)));
     hooks.handle(at(1), end());
     let vars = started(&mut hooks);
-    assert_eq!(told(&vars, "RLAUNCH_HOOK_EXIT_CODE"), "137");
-    assert_eq!(told(&vars, "RLAUNCH_HOOK_HOSTS"), "two");
+    assert_eq!(value_of(&vars, "RLAUNCH_HOOK_EXIT_CODE"), "137");
+    assert_eq!(value_of(&vars, "RLAUNCH_HOOK_HOSTS"), "two");
     all.extend(vars);
     let document = rlaunch_protocol::env::document();
     for (name, _) in &all {
@@ -151,7 +151,7 @@ fn restarts_wait_for_the_command_and_those_that_are_too_many_are_counted() {
     for n in 1..=12 {
         hooks.handle(at(0), round(n, &[2], 2));
     }
-    assert_eq!(told(&started(&mut hooks), "RLAUNCH_HOOK_ROUND"), "1", "one at a time");
+    assert_eq!(value_of(&started(&mut hooks), "RLAUNCH_HOOK_ROUND"), "1", "one at a time");
     hooks.handle(at(1), HookEvent::Ended(Status::Exited(0)));
     let actions = drain(&mut hooks);
     assert!(matches!(actions[0], HookAction::Say(HookNote::Skipped(3))), "{actions:?}");
@@ -159,7 +159,7 @@ fn restarts_wait_for_the_command_and_those_that_are_too_many_are_counted() {
     assert!(vars.contains(&("RLAUNCH_HOOK_SKIPPED", "3".into())));
     for n in 3..=9 {
         hooks.handle(at(n), HookEvent::Ended(Status::Exited(0)));
-        assert_eq!(told(&started(&mut hooks), "RLAUNCH_HOOK_ROUND"), n.to_string());
+        assert_eq!(value_of(&started(&mut hooks), "RLAUNCH_HOOK_ROUND"), n.to_string());
     }
     hooks.handle(at(20), HookEvent::Ended(Status::Exited(1)));
     assert_eq!(drain(&mut hooks), [HookAction::Say(HookNote::Failed(On::Restart, Status::Exited(1)))]);
@@ -192,7 +192,7 @@ fn hook_is_terminated_then_killed_then_left() {
     assert_eq!(pass(&mut hooks, at(0), at(60_000)), expected);
     assert_eq!(hooks.poll_timeout(), None);
     hooks.handle(at(60_000), round(2, &[1], 1));
-    assert_eq!(told(&started(&mut hooks), "RLAUNCH_HOOK_ROUND"), "2", "the next one is not held up for ever");
+    assert_eq!(value_of(&started(&mut hooks), "RLAUNCH_HOOK_ROUND"), "2", "the next one is not held up for ever");
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn at_the_end_what_waits_has_one_limit_together_and_the_last_one_its_own() {
     assert_eq!(done.last().unwrap().1, HookAction::End { hard: true });
     hooks.handle(at(5_000), HookEvent::Ended(KILLED));
     let actions = drain(&mut hooks);
-    assert!(matches!(actions[0], HookAction::Say(HookNote::Skipped(1))), "the limit is over: {actions:?}");
+    assert!(matches!(actions[0], HookAction::Say(HookNote::Skipped(1))), "the limit has expired: {actions:?}");
     assert!(matches!(actions[1], HookAction::Start { on: On::Exit, .. }), "{actions:?}");
     hooks.handle(at(5_001), HookEvent::Ended(Status::Exited(0)));
     assert!(hooks.is_over());
@@ -223,13 +223,13 @@ fn queued_hooks_are_dropped_before_the_last_one() {
     let _first = started(&mut hooks);
     hooks.handle(at(1_000), end());
     hooks.handle(at(1_000), HookEvent::Ended(Status::Exited(0)));
-    assert_eq!(told(&started(&mut hooks), "RLAUNCH_HOOK_ROUND"), "2");
+    assert_eq!(value_of(&started(&mut hooks), "RLAUNCH_HOOK_ROUND"), "2");
     // It has what is left of the time since the end, and not a time of its own.
     hooks.handle_timeout(at(1_100));
     let done = pass(&mut hooks, at(1_100), at(5_000));
     assert_eq!(done.first(), Some(&(4_000, HookAction::Say(HookNote::Late(On::Restart, Span::from_secs(3))))));
     hooks.handle(at(5_000), HookEvent::Ended(KILLED));
-    assert_eq!(told(&started(&mut hooks), "RLAUNCH_HOOK"), "exit");
+    assert_eq!(value_of(&started(&mut hooks), "RLAUNCH_HOOK"), "exit");
 }
 
 #[test]

@@ -277,7 +277,7 @@ impl Bringup {
         }
     }
 
-    /// Tells every node that can hear it. The only one knows by itself that its ranks have ended.
+    /// Sends a message to every node that can receive it. The only node knows by itself that its ranks have ended.
     pub(super) fn broadcast(&self, cx: &mut Cx<'_>, msg: &ToNode) {
         if self.ends_by_itself && *msg == ToNode::Finish {
             return;
@@ -296,7 +296,7 @@ impl Bringup {
         }
     }
 
-    /// Where ranks run, or would with the hosts that can be had.
+    /// The placement of the ranks, or the one with the hosts that can be had.
     fn planned(&self, cx: &Cx<'_>) -> Arc<Placement> {
         Arc::clone(self.fewer.as_ref().unwrap_or_else(|| cx.facts.placement()))
     }
@@ -373,8 +373,8 @@ impl Bringup {
     /// that.
     fn refuse(&mut self, cx: &mut Cx<'_>, orders: &Orders, (first, others): (NodeId, &[NodeId]), misses: &[NodeId]) {
         let (to, interface) = (orders.folded(&[first]), orders.interface().clone());
-        let nobody = others.len() > 1 && misses.len() == others.len() && orders.least() < self.nodes.len();
-        let refused: Vec<(NodeId, NodeRefusal)> = match others.first().filter(|_| nobody) {
+        let is_alone = others.len() > 1 && misses.len() == others.len() && orders.least() < self.nodes.len();
+        let refused: Vec<(NodeId, NodeRefusal)> = match others.first().filter(|_| is_alone) {
             Some(other) => [(first, NodeRefusal::Alone { interface, tried: self.probing.tried(*other) })].into(),
             None => {
                 let way = |node| NodeRefusal::NoWay {
@@ -397,7 +397,7 @@ impl Bringup {
         }
     }
 
-    /// Leaves out who is missing, if the others are enough, or tells why the job cannot start.
+    /// Leaves out missing hosts, if the others are enough. Otherwise returns why the job cannot start.
     fn gather(&mut self, cx: &mut Cx<'_>, orders: &Orders) -> Result<(), Cause> {
         loop {
             let missing = self.nodes.list_missing();
@@ -468,7 +468,7 @@ impl Bringup {
         if let Some(placement) = &fewer {
             let is_sliced = self.sliced.is_some();
             for node in self.nodes.list_missing().into_iter().filter(|_| !is_sliced) {
-                // Whatever is still there has nothing to do any more.
+                // An agent that is still there has nothing to do any more.
                 cx.act(JobAction::Send { node, msg: ToNode::Kill });
             }
             cx.act(JobAction::Place(Arc::clone(placement)));

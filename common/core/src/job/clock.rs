@@ -32,9 +32,9 @@ pub(super) const fn apart(nanos: u64) -> Span {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Offset {
     /// Its reading at the moment at which ours was `ours`.
-    pub(super) theirs: u64,
+    pub(super) host_clock: u64,
     /// Ours.
-    pub(super) ours: u64,
+    pub(super) launcher_clock: u64,
     /// By how much this may be wrong, either way.
     pub(super) error: Span,
 }
@@ -56,11 +56,11 @@ impl Offsets {
 
     /// A moment of a host on our clock, as well as it is known.
     pub(super) fn ours(&self, node: NodeId, at: HostTime) -> Mono {
-        let Offset { theirs, ours, .. } = self.0.get(node.index()).copied().unwrap_or_default();
-        Mono::from_nanos(if at.0 >= theirs {
-            ours.saturating_add(at.0 - theirs)
+        let Offset { host_clock, launcher_clock, .. } = self.0.get(node.index()).copied().unwrap_or_default();
+        Mono::from_nanos(if at.0 >= host_clock {
+            launcher_clock.saturating_add(at.0 - host_clock)
         } else {
-            ours.saturating_sub(theirs - at.0)
+            launcher_clock.saturating_sub(host_clock - at.0)
         })
     }
 
@@ -68,7 +68,7 @@ impl Offsets {
     pub(super) fn between(&self, node: NodeId, at: HostTime) -> (Mono, Mono) {
         let offset = self.0.get(node.index()).copied().unwrap_or_default();
         // That of our own host is ours.
-        let apart = if offset == Offset::default() { Span::ZERO } else { apart(offset.theirs.abs_diff(at.0)) };
+        let apart = if offset == Offset::default() { Span::ZERO } else { apart(offset.host_clock.abs_diff(at.0)) };
         let (ours, error) = (self.ours(node, at), offset.error + apart);
         (ours - error, ours + error)
     }
@@ -82,7 +82,7 @@ mod tests {
     fn a_host_that_booted_later_has_a_smaller_clock() {
         let mut offsets = Offsets::new(2);
         let node = NodeId::new(1);
-        offsets.set(node, Offset { theirs: 50, ours: 1_000, error: Span::from_nanos(7) });
+        offsets.set(node, Offset { host_clock: 50, launcher_clock: 1_000, error: Span::from_nanos(7) });
         let ours = |at| offsets.ours(node, HostTime(at)).nanos();
         assert_eq!((ours(50), ours(60), ours(40)), (1_000, 1_010, 990));
         let between = |at| offsets.between(node, HostTime(at));

@@ -15,7 +15,7 @@ pub(super) const PATIENCE: Span = Span::from_secs(2);
 /// Which step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// The node has not told what is left.
+    /// The node has not reported what remains.
     Counting,
     /// All ranks have ended; output is being written.
     Draining {
@@ -32,7 +32,7 @@ pub(super) struct Closing {
     step: Step,
     all_over: bool,
     /// Whether the job was ended from outside.
-    told: bool,
+    is_ended_from_outside: bool,
     /// How long output is waited for.
     give_up: Option<Patience>,
     abandoned: bool,
@@ -40,7 +40,7 @@ pub(super) struct Closing {
 
 impl Closing {
     pub(super) const fn new() -> Self {
-        Self { step: Step::Counting, all_over: false, told: false, give_up: None, abandoned: false }
+        Self { step: Step::Counting, all_over: false, is_ended_from_outside: false, give_up: None, abandoned: false }
     }
 
     pub(super) fn finished(&self) -> bool {
@@ -48,7 +48,7 @@ impl Closing {
     }
 
     pub(super) fn on_ending_began(&mut self, cx: &mut Cx<'_>, began: &EndingBegan) {
-        self.told = match began.cause {
+        self.is_ended_from_outside = match began.cause {
             Cause::Signal(_) | Cause::Scheduler { .. } | Cause::Timeout { .. } | Cause::ReaderClosed(_) => true,
             Cause::Success
             | Cause::Lead { .. }
@@ -94,7 +94,7 @@ impl Closing {
     pub(super) fn drained(&mut self, cx: &mut Cx<'_>, lost: u64, broken: u64) {
         let left = match self.step {
             Step::Draining { left } => left,
-            // The answer to `AbandonOutput`, while the node has still to tell what is left.
+            // The answer to `AbandonOutput`, while the node has still to report what remains.
             Step::Counting | Step::Finished => return,
         };
         cx.notify(Notice::Log(What::OutputEnd { lost, broken }));
@@ -126,7 +126,7 @@ impl Closing {
     }
 
     fn arm(&mut self, cx: &Cx<'_>) {
-        if self.told && self.all_over && self.give_up.is_none() {
+        if self.is_ended_from_outside && self.all_over && self.give_up.is_none() {
             self.give_up = Some(Patience::new(cx.now, PATIENCE));
         }
     }

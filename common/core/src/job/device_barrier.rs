@@ -1,7 +1,7 @@
 //! The devices of all hosts before ranks are started, as the launcher sees them.
 //!
-//! Each host looks for holders first. Only after all hosts have looked, and could start their ranks, hosts are ordered to end holders. So
-//! no process is ended for a job that cannot start, and no rank is started while a host is not free.
+//! Each host looks for holders first. Only after all hosts have looked, and could start their ranks, hosts are ordered to end holders. No
+//! process is ended for a job that cannot start, and no rank is started while a host is not free.
 
 use super::{Cx, JobAction};
 use alloc::collections::BTreeSet;

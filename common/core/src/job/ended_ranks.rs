@@ -62,7 +62,7 @@ impl EndedRanks {
         }
     }
 
-    /// The host of a rank was lost: whatever is heard of the rank later is of no account.
+    /// The host of a rank was lost: later messages about the rank do not count.
     pub(super) fn on_host_lost(&mut self, cx: &mut Cx<'_>, rank: Rank, node: NodeId) {
         let pid = self.pids.remove(&rank).unwrap_or(0);
         self.waiting.retain(|_, waiting| waiting.rank != rank);

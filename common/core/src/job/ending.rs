@@ -114,7 +114,7 @@ impl Ending {
             Some(sig) => ToNode::End { sig, grace },
             None => ToNode::Kill,
         };
-        // Nobody of the nodes has said that it ends: their agents may have been stopped.
+        // No node has said that it ends: their agents may have been stopped.
         if matches!(cause, Cause::Timeout { .. } | Cause::ReaderClosed(_)) {
             cx.notify(Notice::WakeAgents);
         }
@@ -149,7 +149,7 @@ impl Ending {
     }
 
     /// A part was lost after the ending had begun. The end of init took the ranks along, and without a guardian only the agent can end
-    /// them. So the rest of the grace is dropped, and a suspended agent is not waited for.
+    /// them. The rest of the grace is dropped, and a suspended agent is not waited for.
     fn lost(&self, cx: &mut Cx<'_>, cause: &Cause) {
         if let Cause::Lost { node, lost: Lost::Guardian | Lost::Init } = *cause {
             cx.act(JobAction::Send { node, msg: ToNode::Kill });
@@ -221,13 +221,13 @@ impl Ending {
         }
     }
 
-    /// SIGKILL was sent before the grace was over.
+    /// SIGKILL was sent before the grace had expired.
     pub(super) fn killed(&mut self) {
         self.word = None;
     }
 
-    /// Ranks that are over before the limit was looked at were over in time, though we may read of it late because we stood
-    /// still. Then the limit is for the reader, who gets as long as after any ending.
+    /// Ranks that end before the limit is checked end in time. The launcher may read of it late, because it was suspended. Then the
+    /// limit is for the reader, which gets as long as after any ending.
     pub(super) fn all_over(&mut self, cx: &mut Cx<'_>) {
         self.word = None;
         if core::mem::replace(&mut self.all_over, true) {

@@ -36,7 +36,7 @@ impl JobFacts {
         Self { hosts: Hosts::new(&spec.placement), placement, whole, generation: 0, scheduler_grace: None }
     }
 
-    /// Where ranks run, and which processes play them.
+    /// The hosts of the ranks, and their processes.
     pub(super) const fn placement(&self) -> &Arc<Placement> {
         &self.placement
     }
@@ -128,7 +128,7 @@ impl JobFacts {
         (!group.is_empty()).then(|| (OsBytes::from(group), self.placement.in_world(rank)))
     }
 
-    /// Where a process was asked for.
+    /// The node for which a process was requested.
     pub(super) fn node_of_process(&self, proc: ProcId) -> Option<NodeId> {
         self.placement.node_of(self.placement.rank_of(proc)?)
     }

@@ -81,7 +81,7 @@ enum State {
 
 #[derive(Debug)]
 struct Clearing {
-    /// That of which we heard first.
+    /// The cause that was reported first.
     first: Why,
     /// The hosts that are not clear yet, and for each whether only output is waited for.
     open: BTreeMap<NodeId, bool>,

@@ -1,8 +1,9 @@
 //! Whether the other hosts are still there.
 //!
-//! A node lives on its lease: for so long after the reading of its own clock that we repeated last. We heard of that reading
-//! after the node made it, so once the same time, and what its clock may be slower by, has passed for us without another
-//! word, the node has surely ended its ranks: only then it is called lost. Delays of messages do not matter to this.
+//! A node lives on its lease: for so long after the reading of its own clock that the launcher repeated last. The launcher received that
+//! reading after the node had made it. The launcher waits for the same time, and for as much as the node's clock may be slower. Without
+//! another message in that time, the node has surely ended its ranks: only then it is called lost. Delays of messages do not matter to
+//! this.
 //!
 //! While the job ends, the user reads which nodes do not answer, and how long they may be waited for.
 
@@ -25,7 +26,7 @@ use rlaunch_protocol::wire::to_node::ToNode;
 const MARGIN: Span = Span::from_secs(2);
 /// A node's clock may be slower than ours by one part in this many.
 const DRIFT: u64 = 100;
-/// A host that is heard so long after the announcement of its suspension was not suspended. Slurm stops the processes 2 s after it.
+/// A host that still answers so long after the announcement of its suspension was not suspended. Slurm stops the processes 2 s after it.
 pub(super) const STOPPED_BY: Span = Span::from_secs(5);
 /// After the end of the grace, and from look to look at who does not answer.
 const LOOK: Span = Span::from_secs(1);
@@ -33,20 +34,20 @@ const LOOK: Span = Span::from_secs(1);
 /// The state of one node's lease.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// When it was heard of last; `None`: it needs no lease, has none yet, or has ended.
-    heard: Option<Mono>,
+    /// The time of its last message. `None`: the node needs no lease, has none yet, or has ended.
+    last_contact: Option<Mono>,
     /// The best estimate of its clock.
     best: Option<Offset>,
     /// Its last beat.
     last: Option<Beat>,
-    /// The user knows that it is waited for.
-    told: bool,
+    /// Whether the user knows that the node is waited for.
+    is_reported: bool,
     /// The scheduler has suspended the node: when that was announced, and until when it is not lost.
     held: Option<(Mono, Mono)>,
 }
 
 impl Known {
-    const NEW: Self = Self { heard: None, best: None, last: None, told: false, held: None };
+    const NEW: Self = Self { last_contact: None, best: None, last: None, is_reported: false, held: None };
 
     /// Takes the node's clock from a beat: our own reading, sent there and back. While it waited there it continued by the node's clock, at
     /// most since the beat before; one that has waited longer is the same as it was then.
@@ -60,9 +61,9 @@ impl Known {
             return None;
         }
         let error = Span::from_nanos(trip.div_ceil(2)) + apart(waited);
-        let offset = Offset { theirs: beat.own, ours: now - trip / 2, error };
+        let offset = Offset { host_clock: beat.own, launcher_clock: now - trip / 2, error };
         // The shortest trip knows best, until the clocks may have run apart by more than it was exact.
-        let known = |old: &Offset| old.error + apart(now.saturating_sub(old.ours));
+        let known = |old: &Offset| old.error + apart(now.saturating_sub(old.launcher_clock));
         if self.best.as_ref().is_some_and(|old| offset.error > known(old)) {
             return None;
         }
@@ -119,14 +120,14 @@ impl Lease {
 
     /// Before anything else is done with what has happened.
     pub(super) fn observe_clock(&mut self, now: Mono) {
-        self.suspend_detector.observe_clock(now, self.nodes.iter().map(|node| node.heard));
+        self.suspend_detector.observe_clock(now, self.nodes.iter().map(|node| node.last_contact));
     }
 
     /// The cause of the loss of a node: if the launcher was suspended, the end of the lease is its own doing.
     pub(super) fn blame(&self, node: NodeId, lost: Lost) -> Lost {
         match lost {
             Lost::Agent(CloseReason::Eof | CloseReason::Failed { .. } | CloseReason::Carrier(..))
-            | Lost::Unheard
+            | Lost::NoHeartbeat
             | Lost::Expired => self.suspend_detector.was_suspended(node).map_or(lost, Lost::Starved),
             Lost::Agent(CloseReason::Malformed | CloseReason::Slow)
             | Lost::AgentEarly
@@ -140,10 +141,10 @@ impl Lease {
 
     /// The two moments between which a node was lost whose loss is reported now.
     pub(super) fn between(&self, now: Mono, node: NodeId, lost: Lost) -> (Mono, Mono) {
-        let heard = self.nodes.get(node.index()).and_then(|known| known.heard).unwrap_or(now);
+        let last_contact = self.nodes.get(node.index()).and_then(|known| known.last_contact).unwrap_or(now);
         // It would have said something by then.
-        let silent = matches!(lost, Lost::Unheard | Lost::Expired | Lost::AgentMute);
-        (heard, if silent { now.min(heard + self.overdue) } else { now })
+        let silent = matches!(lost, Lost::NoHeartbeat | Lost::Expired | Lost::AgentMute);
+        (last_contact, if silent { now.min(last_contact + self.overdue) } else { now })
     }
 
     pub(super) fn edge_up(&mut self, cx: &Cx<'_>, node: NodeId) {
@@ -156,7 +157,7 @@ impl Lease {
 
     /// A heartbeat. Returns how the node's clock differs from ours, if that is known better now.
     pub(super) fn beat(&mut self, cx: &mut Cx<'_>, node: NodeId, beat: Beat) -> Option<Offset> {
-        let known = self.nodes.get_mut(node.index()).filter(|node| node.heard.is_some())?;
+        let known = self.nodes.get_mut(node.index()).filter(|node| node.last_contact.is_some())?;
         let now = cx.now.nanos();
         let offset = known.learns(now, beat);
         cx.act(JobAction::Beat { node, beat: Beat { own: now, echo: beat.own } });
@@ -170,7 +171,7 @@ impl Lease {
 
     /// The scheduler is about to suspend a node, which does not answer then until it is resumed; or it has resumed the node.
     pub(super) fn on_host_suspended(&mut self, cx: &mut Cx<'_>, node: NodeId, is_over: bool) {
-        let Some(known) = self.nodes.get_mut(node.index()).filter(|known| known.heard.is_some()) else { return };
+        let Some(known) = self.nodes.get_mut(node.index()).filter(|known| known.last_contact.is_some()) else { return };
         known.held = (!is_over).then(|| (cx.now, cx.now + self.suspend_limit));
         if !is_over {
             cx.act(JobAction::Send { node, msg: ToNode::HoldLease(self.suspend_limit) });
@@ -184,18 +185,18 @@ impl Lease {
         self.look_later(cx.now);
     }
 
-    /// SIGKILL was sent before the grace was over.
+    /// SIGKILL was sent before the grace had expired.
     pub(super) fn killed(&mut self, cx: &Cx<'_>) {
         self.kill_at = self.kill_at.map(|at| at.min(cx.now));
     }
 
     /// Records that a node can no longer be ended from here: the user reads until when it does so by itself.
     pub(super) fn severed(&mut self, cx: &mut Cx<'_>, node: NodeId) {
-        if let Some(Known { heard: Some(heard), told, .. }) = self.nodes.get_mut(node.index())
-            && *heard + self.patience > cx.now
-            && !core::mem::replace(told, true)
+        if let Some(Known { last_contact: Some(last_contact), is_reported, .. }) = self.nodes.get_mut(node.index())
+            && *last_contact + self.patience > cx.now
+            && !core::mem::replace(is_reported, true)
         {
-            let within = (*heard + self.patience).since(cx.now);
+            let within = (*last_contact + self.patience).since(cx.now);
             cx.notify(Notice::Log(What::News(JobNews::HostAwaited { node, within })));
         }
     }
@@ -207,7 +208,7 @@ impl Lease {
         self.suspend_detector.revive(node);
     }
 
-    /// A node that has told what is left, or will not, is not waited for.
+    /// A node that has reported what remains, or will not, is not waited for.
     pub(super) fn node_over(&mut self, node: NodeId) {
         self.on_message(node, None);
     }
@@ -231,11 +232,12 @@ impl Lease {
     fn look(&mut self, cx: &mut Cx<'_>) {
         let (now, overdue) = (cx.now, self.overdue);
         let waited = self.nodes.iter_mut().zip((0..).map(NodeId::new));
-        let waited = waited.filter_map(|(known, node)| Some((known.heard?, known, node)));
-        let (mut silent, others): (Vec<_>, Vec<_>) = waited.partition(|(heard, ..)| *heard + overdue <= now);
+        let waited = waited.filter_map(|(known, node)| Some((known.last_contact?, known, node)));
+        let (mut silent, others): (Vec<_>, Vec<_>) =
+            waited.partition(|(last_contact, ..)| *last_contact + overdue <= now);
         if others.is_empty() || self.kill_at.is_some_and(|at| at + LOOK <= now) {
-            silent.retain_mut(|(_, known, _)| !core::mem::replace(&mut known.told, true));
-            if let Some(last) = silent.iter().map(|(heard, ..)| *heard).max() {
+            silent.retain_mut(|(_, known, _)| !core::mem::replace(&mut known.is_reported, true));
+            if let Some(last) = silent.iter().map(|(last_contact, ..)| *last_contact).max() {
                 let nodes = silent.iter().map(|(.., node)| *node).collect();
                 let within = (last + self.patience).since(now);
                 cx.notify(Notice::Log(What::News(JobNews::HostsSilent { nodes, within })));
@@ -246,16 +248,16 @@ impl Lease {
 
     /// Looks again later while there are nodes that the user may have to know of.
     fn look_later(&mut self, now: Mono) {
-        let open = |known: &Known| known.heard.is_some() && !known.told;
+        let open = |known: &Known| known.last_contact.is_some() && !known.is_reported;
         let look = self.kill_at.is_some() && self.nodes.iter().any(open);
         self.look = look.then_some(now + LOOK);
     }
 
-    fn on_message(&mut self, node: NodeId, heard: Option<Mono>) {
+    fn on_message(&mut self, node: NodeId, last_contact: Option<Mono>) {
         if let Some(known) = self.nodes.get_mut(node.index()) {
-            known.heard = heard;
+            known.last_contact = last_contact;
             let held = known.held.map_or(Mono::default(), |(_, until)| until);
-            self.due.set(node, heard.map(|heard| held.max(heard) + self.patience));
+            self.due.set(node, last_contact.map(|at| held.max(at) + self.patience));
         }
     }
 }
@@ -265,14 +267,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reading_that_only_waited_longer_tells_nothing_new() {
+    fn reading_that_only_waited_longer_does_not_improve_the_offset() {
         let ms = |n: u64| n * 1_000_000;
         let beat = |own, echo| Beat { own: ms(own), echo: ms(echo) };
         let mut node = Known::NEW;
         assert_eq!(node.learns(ms(10), beat(1_000, 0)), None, "nobody there knows our clock yet");
         // It may have waited there since the beat before: two clocks run apart by 1 ms in that second.
         let known = node.learns(ms(1_010), beat(2_000, 1_008));
-        let expected = Offset { theirs: ms(2_000), ours: ms(1_009), error: Span::from_millis(2) };
+        let expected = Offset { host_clock: ms(2_000), launcher_clock: ms(1_009), error: Span::from_millis(2) };
         assert_eq!(known, Some(expected));
         assert_eq!(node.learns(ms(2_030), beat(3_000, 2_008)), None, "nothing of ours came there since");
     }

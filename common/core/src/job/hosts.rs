@@ -46,7 +46,7 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Host {
     state: State,
-    /// It is the launcher's own.
+    /// Whether this is the launcher's own host.
     is_local: bool,
     /// The host is about to be taken away: no rank is started there any more.
     warning: Option<WarningSource>,
@@ -88,7 +88,7 @@ impl Hosts {
         self.state(node) == Some(State::Awaited)
     }
 
-    /// It is the launcher's own, or there is no such host: the job ends with it.
+    /// Whether this is the launcher's own host, or no host at all: the job ends with it.
     pub(super) fn is_local(&self, node: NodeId) -> bool {
         self.hosts.get(node.index()).is_none_or(|host| host.is_local)
     }
@@ -111,7 +111,7 @@ impl Hosts {
         self.loss(node).filter(|host| host.is_recent).map(|host| host.loss)
     }
 
-    /// It was lost in this generation.
+    /// Whether the host was lost in this generation.
     pub(super) fn is_recently_lost(&self, node: NodeId) -> bool {
         self.recent_loss(node).is_some()
     }
@@ -223,7 +223,7 @@ mod tests {
         let mut hosts = hosts();
         let at = Mono::from_nanos;
         assert!(!hosts.is_local(NODE) && !hosts.is_lost(NODE));
-        hosts.lose(Loss { node: NODE, lost: Lost::Unheard, between: (at(1), at(2)) }, false);
+        hosts.lose(Loss { node: NODE, lost: Lost::NoHeartbeat, between: (at(1), at(2)) }, false);
         assert!(hosts.is_recently_lost(NODE) && hosts.may_still_run(NODE) && hosts.has_recent_losses());
         hosts.end(NODE);
         assert!(!hosts.may_still_run(NODE));
@@ -257,7 +257,7 @@ mod tests {
     fn the_first_loss_of_a_host_is_the_one_that_is_kept() {
         let mut hosts = hosts();
         let at = Mono::from_nanos;
-        let [first, second] = [(Lost::Unheard, (at(1), at(2))), (Lost::Guardian, (at(3), at(4)))]
+        let [first, second] = [(Lost::NoHeartbeat, (at(1), at(2))), (Lost::Guardian, (at(3), at(4)))]
             .map(|(lost, between)| Loss { node: NODE, lost, between });
         hosts.lose(first, true);
         hosts.lose(second, false);

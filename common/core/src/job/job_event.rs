@@ -32,7 +32,7 @@ pub enum JobEvent {
         /// Which node.
         node: NodeId,
     },
-    /// Behind `EdgeUp`, where a host has only so long: what is left of it. The launcher's own has it from the start.
+    /// The time that remains for a host to be ready, after `EdgeUp`. The launcher's own host has it from the start.
     ReadyBy {
         /// Which node.
         node: NodeId,
@@ -159,7 +159,7 @@ pub enum JobAction {
     },
     /// Continue the agent of a node, if it was stopped (SIGCONT).
     WakeAgent {
-        /// Whose.
+        /// The node.
         node: NodeId,
     },
     /// Have everything on a node ended without its agent, by its guardian; answered by `GuardianEnded`.

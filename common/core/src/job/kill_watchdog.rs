@@ -3,8 +3,8 @@
 //! An agent may be stopped, frozen, or stuck in the kernel. While a job runs that does not matter: it may be woken again. But once
 //! SIGKILL is due it has to answer, because a user who asked for that must not wait for ever.
 //!
-//! Without a guardian no other process can end the node, or count it. Then the agent has to be awake to the end: also when its ranks are
-//! gone, and a slow reader of ours may be all that it waits for. So it is asked again and again.
+//! Without a guardian no other process can end the node, or count it. Then the agent has to be awake to the end. That holds also when its
+//! ranks have ended, and the agent waits only for a slow reader of the launcher's. The launcher asks the agent again and again.
 
 use super::notice::{EndingBegan, Notice};
 use super::{Cx, JobAction};
@@ -168,14 +168,14 @@ impl KillWatchdog {
 enum State {
     /// The agent owes nothing.
     Free,
-    /// It owes an answer when this time is over. Messages before that are no answer, except that it kills. The agent's grace began when
-    /// it heard of it, which is later than we think if the host stood still just then.
+    /// An answer is due when this time has expired. Before that only the message that it kills is an answer. The agent's grace began when
+    /// it got the order. That was later than the launcher assumes if the host was suspended just then.
     Due(Patience),
-    /// It owes an answer within this time.
+    /// An answer is due within this time.
     Owes(Patience),
-    /// It has answered, and is asked again at this time.
+    /// The agent has answered, and is asked again at this time.
     Rests(Mono),
-    /// It was given up, or has reported everything.
+    /// The agent was given up, or has reported everything.
     Over,
 }
 

@@ -18,9 +18,9 @@ const RECORD: Span = Span::from_secs(5);
 /// The source of the count of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// The agent will tell, once there is one.
+    /// The agent will report, once there is one.
     Up,
-    /// The guardian has ended; the agent will tell of that.
+    /// The guardian has ended, and the agent will report that.
     GuardianEnded {
         /// Before this; `None`: it is known that the guardian was lost.
         until: Option<Patience>,
@@ -177,7 +177,7 @@ impl NodeEnds {
     pub(super) fn on_missed_lease(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         match self.state(node) {
             State::Up | State::GuardianEnded { .. } => {
-                part(cx, node, Lost::Unheard);
+                part(cx, node, Lost::NoHeartbeat);
                 self.known(cx, node, None, Vec::new());
             }
             State::Waiting { .. } => self.known(cx, node, None, Vec::new()),
@@ -249,7 +249,7 @@ impl NodeEnds {
         self.set(node, State::GuardianEnded { until });
     }
 
-    /// The guardian ends the node and counts. That of another host may not hear of it: then the lease ends the node.
+    /// The guardian ends the node and counts. The guardian of another host may not get the order: then the lease ends the node.
     fn sever(&mut self, cx: &mut Cx<'_>, node: NodeId, agent: bool) {
         cx.act(JobAction::Sever { node });
         let until = cx.facts.hosts.is_local(node).then(|| Patience::new(cx.now, RECORD));
@@ -258,7 +258,7 @@ impl NodeEnds {
     }
 
     fn state(&self, node: NodeId) -> State {
-        // A node that does not exist has nothing to tell.
+        // A node that does not exist has nothing to report.
         self.nodes.get(node.index()).map_or(State::Known, |known| known.state)
     }
 

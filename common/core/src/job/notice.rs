@@ -27,13 +27,13 @@ pub(super) enum Notice {
     End(Cause),
     /// A process has ended: a failure, unless it has done so by exit 0 or rounds make it good.
     Exited(ProcId, RankExit),
-    /// generations: the pause is over, and all ranks are started again.
+    /// generations: the pause has ended, and all ranks are started again.
     StartGeneration,
-    /// This signal was passed on to all ranks; the job continues.
+    /// The signal that was passed on to all ranks. The job continues.
     Forwarded(Signal),
     /// The ending has begun.
     EndingBegan(EndingBegan),
-    /// SIGKILL was sent to everything before the grace was over.
+    /// SIGKILL was sent to everything before the grace had expired.
     Killed,
     /// No rank is left to wait for.
     AllOver,
@@ -61,7 +61,7 @@ pub(super) enum Notice {
         /// The lost part.
         lost: Lost,
     },
-    /// bringup: the time is over in which a node that was reached had to be ready.
+    /// bringup: a node that was reached is not ready in time.
     StartupDeadlineExpired {
         /// Which.
         node: NodeId,
@@ -96,7 +96,7 @@ pub(super) enum Notice {
     RanksOver(NodeId),
     /// A node is left out before the start: it was not reached, has refused, or was too late. No rank was started there.
     Absent(NodeId),
-    /// A node has told what is left, or will not.
+    /// A node has reported what remains, or will not.
     NodeOver(NodeId),
     /// All nodes have reported what remains. `None`: it cannot be known.
     Counted {

@@ -123,7 +123,7 @@ impl Orders {
         !self.spec.placement.worlds.is_one() || self.spec.placement.worlds.has_groups()
     }
 
-    /// Whether processes may be started when others have ended: then the only node also waits for the order that the job is over.
+    /// Whether processes may be started after others have ended. Then the only node, too, waits for the order to finish.
     pub(super) fn can_start_more(&self) -> bool {
         self.starts_again() || self.has_worlds() || self.spec.lead.is_some()
     }

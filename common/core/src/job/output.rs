@@ -15,8 +15,7 @@ pub(super) struct Output {
     nohup: bool,
     ending: bool,
     lost: [bool; 3],
-    /// Streams that ended, of processes that were not heard to have started, and their bytes. A stream does not wait for the report of
-    /// the start.
+    /// Ended streams of processes whose start was not reported yet, and their bytes. A stream does not wait for the report of the start.
     early: BTreeMap<StreamId, u64>,
     /// Bytes that are missing in log files of ranks.
     unfiled: u64,
@@ -33,7 +32,7 @@ impl Output {
         self.ending = true;
     }
 
-    /// `pending`: its process was not heard to have started.
+    /// Logs the end of a stream, or keeps it. `pending`: the start of its process was not reported yet.
     pub(super) fn stream_end(&mut self, cx: &mut Cx<'_>, stream: StreamId, total: u64, pending: bool) {
         if pending {
             self.early.insert(stream, total);
@@ -42,7 +41,7 @@ impl Output {
         }
     }
 
-    /// This process has started.
+    /// Logs the ends of the streams of a process that has started.
     pub(super) fn started(&mut self, cx: &mut Cx<'_>, proc: ProcId) {
         for stream in [Std::Out, Std::Err].map(|std| StreamId::of(proc, std)) {
             if let Some(total) = self.early.remove(&stream) {

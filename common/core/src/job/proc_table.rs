@@ -32,7 +32,7 @@ enum State {
 /// The knowledge about the end of a rank's process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
-    /// It has not ended, as far as is known.
+    /// The process has not ended, as far as is known.
     Open,
     /// Its end was seen.
     Seen,
@@ -43,7 +43,7 @@ pub(super) enum End {
 pub(super) struct Procs {
     clock: Clock,
     offsets: Offsets,
-    /// From a process of a rank to the next, so that numbers tell people which rank it is: the ranks that were asked for.
+    /// The distance from a process of a rank to the next: the number of requested ranks. A number thus shows which rank it is.
     stride: u32,
     ranks: ByRank<RankProc>,
     /// For each node: its ranks that are not over, and whether it says that it has none left to wait for.
@@ -95,7 +95,7 @@ impl Procs {
             }
         }
         for ((counted, over), (actual, node)) in self.nodes.iter().zip(open.into_iter().zip((0..).map(NodeId::new))) {
-            // Ranks of a host that is over may run elsewhere by now.
+            // Ranks of a host that has ended may run elsewhere by now.
             if *counted != actual && !over {
                 return Err(format!(
                     "{node:?}: counted {counted} processes that have not ended, and there are {actual}"
@@ -113,7 +113,7 @@ impl Procs {
         ProcId::new(last.checked_div(self.stride).map_or(0, |times| (times + 1).saturating_mul(self.stride)))
     }
 
-    /// Another process of a rank whose own is over is asked for, where the rank runs now; its number.
+    /// Requests another process of a rank whose process has ended, on the rank's present host. Returns its number.
     pub(super) fn anew(&mut self, facts: &JobFacts, rank: Rank) -> Option<ProcId> {
         let node = facts.placement().node_of(rank)?;
         let rank_proc = self.ranks.get_mut(rank.index())?;
@@ -150,7 +150,7 @@ impl Procs {
         self.ranks.remove(|rank| placement.node_of(rank).is_none());
     }
 
-    /// A process is not asked for any more, before its host has heard of it.
+    /// Withdraws the request for a process, before its host has got it.
     pub(super) fn withdraw(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         let proc = self
             .ranks
@@ -232,7 +232,7 @@ impl Procs {
     }
 
     /// Records that a process could not be started. `ends_job`: at once, whatever `--on-failure` says, since a job that is not complete
-    /// cannot do its work. While ranks are cleared it may be our own work, and the next generation will tell if it is not.
+    /// cannot do its work. While ranks are cleared, rlaunch itself may be the cause. Then the next generation will show if it is not.
     pub(super) fn spawn_failed(
         &mut self,
         cx: &mut Cx<'_>,
@@ -267,7 +267,7 @@ impl Procs {
         let here = (HostTime(alive_at.0.min(at.0)), at);
         let alive_at = self.offsets.between(node, here.0).0;
         let (seen_after, at) = self.offsets.between(node, at);
-        // We heard of it, so it was.
+        // The exit was reported, so it is past.
         let at = at.min(cx.now);
         cx.notify(Notice::Log(What::RankExited {
             rank,
@@ -300,7 +300,7 @@ impl Procs {
         if let Some(rank_proc) = self.ranks.get_mut(rank.index()) {
             rank_proc.state = State::Stuck;
         }
-        // Its agent waits for it, unless it hears that it need not.
+        // Its agent waits for it until the order comes that it need not.
         self.notify_if_all_over(cx);
         true
     }
@@ -311,8 +311,8 @@ impl Procs {
         stuck.filter_map(|(rank, _)| facts.placement().node_of(rank)).collect()
     }
 
-    /// A node has nothing more to tell: of its ranks none is waited for any more, also none that was never started or
-    /// cannot be killed. If one is not over by then, this is no way to end.
+    /// A node has nothing more to report. None of its ranks is waited for any more, also none that was never started or
+    /// cannot be killed. A rank that has not ended by then means that the agent ended too early.
     pub(super) fn node_over(&mut self, cx: &mut Cx<'_>, node: NodeId) {
         let had_open_ranks = self.mark_node_over(node);
         if had_open_ranks {
@@ -364,7 +364,7 @@ impl Procs {
         (proc < rank_proc.proc || (rank_proc.proc == proc && rank_proc.state == State::Over)).then_some(rank)
     }
 
-    /// Marks a process as over. Returns its rank, unless it was over, or is none of this node.
+    /// Marks a process as ended. Returns its rank, unless the process had ended before, or is none of this node.
     fn mark_over(&mut self, facts: &JobFacts, node: NodeId, proc: ProcId) -> Option<Rank> {
         let rank = self.current(facts, node, proc)?;
         let rank_proc = self.ranks.get_mut(rank.index())?;
@@ -386,7 +386,7 @@ impl Procs {
         Some(rank)
     }
 
-    /// A process that was asked for, and not heard to have started.
+    /// Whether the process was requested, and its start was not reported yet.
     pub(super) fn is_pending(&self, facts: &JobFacts, proc: ProcId) -> bool {
         let rank = facts.placement().rank_of(proc);
         let rank_proc = rank.and_then(|rank| self.ranks.get(rank.index())).filter(|rank_proc| rank_proc.proc == proc);

@@ -1,18 +1,18 @@
-//! Which rank failed first: the root cause that rlaunch reports and whose exit code it takes.
+//! The rank that failed first: the root cause that rlaunch reports and whose exit code it takes.
 //!
-//! Messages arrive in the order in which an agent saw things; what happened first is decided by times. A rank's end lies between the
-//! moment when it was last known to run and the moment when it was seen to have ended. Where such intervals overlap, it cannot be known
-//! which rank was first (of two on one host its own clock decides). Then the rank that explains most is named: first a rank killed by a
-//! signal that we did not send (a crash makes its peers fail, not the other way round), then a rank that wrote down the reason, then any
-//! other.
+//! Messages arrive in the order in which an agent saw things; times decide which happened first. A rank's end lies between two moments: the
+//! rank was last known to run, and the rank was seen to have ended. If such intervals overlap, the first rank cannot be known. The host's
+//! own clock decides about two on one host. Otherwise the rank that explains most is named. A rank killed by a signal that rlaunch did not
+//! send comes first, because a crash makes its peers fail, not the other way round. A rank that wrote down the reason comes second, and any
+//! other rank last.
 //!
-//! Ranks that ended only because we ended the job are never the cause.
+//! Ranks that ended only because rlaunch ended the job are never the cause.
 //!
-//! So with hosts: one was lost between its last word and the news of its loss, or the next word that did not come. Silence is known as a
-//! loss only when a lease is over, and what that loss did to others is seen long before. Of several hosts the first one that was reported
-//! is named, unless another was surely lost before, and with it all hosts that may have been. With a rank, hosts that were silent already
-//! when its end was seen are named too: they may be the cause, or their messages may have been late. Nor is it known of a host that only
-//! did not answer when its ranks were to be ended: it is never the one that is named for that.
+//! The same holds for hosts. A host was lost between its last message and the news of its loss, or the next message that did not come.
+//! Silence is known as a loss only when a lease has expired, and the effects of that loss on others are seen long before. The first of
+//! several hosts that was reported is named, unless another was surely lost before. All hosts that may have been lost before are named with
+//! it. With a rank, hosts that were silent already when its end was seen are named too. They may be the cause, or their messages may have
+//! been late. A host that only did not answer when its ranks were to be ended is never named for that.
 
 use super::hosts::Loss;
 use super::notice::{EndingBegan, RankExit};
@@ -55,7 +55,7 @@ struct Evidence {
 }
 
 impl Loss {
-    /// We were not there to hear of it.
+    /// Whether the launcher itself was suspended, so that it could not receive messages.
     const fn is_suspension(&self) -> bool {
         matches!(self.lost, Lost::Starved(_))
     }
@@ -113,12 +113,13 @@ impl RootCause {
 
     pub(super) fn lost(&mut self, loss: Loss) {
         // A part of ours that was killed reports that itself, and nothing about its host.
-        if matches!(loss.lost, Lost::Agent(_) | Lost::Unheard | Lost::Expired | Lost::Starved(_) | Lost::AgentMute) {
+        if matches!(loss.lost, Lost::Agent(_) | Lost::NoHeartbeat | Lost::Expired | Lost::Starved(_) | Lost::AgentMute)
+        {
             self.now.lost_hosts.push(loss);
         }
     }
 
-    /// A host has heard that the scheduler ends the job. In a batch script whose shell has become rlaunch, the scheduler's signal
+    /// A host has reported that the scheduler ends the job. In a batch script whose shell has become rlaunch, the scheduler's signal
     /// reaches rlaunch first.
     pub(super) fn on_scheduler_ends(&mut self, cause: Cause) {
         self.scheduler_ends.get_or_insert(cause);
@@ -226,7 +227,7 @@ impl RootCause {
         self.now.lost_hosts.iter().filter(is_before).map(|host| host.node).collect()
     }
 
-    /// A host that was lost and not heard of since that failure: the failure may have come of the loss.
+    /// A lost host that has sent nothing since that failure: the failure may have come of the loss.
     pub(super) fn lost_before_failure(&self, failure: &RankExit) -> Option<Loss> {
         let is_known = |host: &&Loss| host.lost != Lost::AgentMute && !host.is_suspension();
         let known = self.now.lost_hosts.iter().filter(is_known).filter(|host| host.between.0 < failure.at);

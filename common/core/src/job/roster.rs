@@ -27,7 +27,7 @@ pub(super) enum State {
 /// The meaning of that state for the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Standing<'a> {
-    /// It is not yet known whether the node can be had.
+    /// Whether the node can be had is not yet known.
     Open,
     /// The node can be had.
     Ready(&'a Hello),

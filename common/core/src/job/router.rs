@@ -1,4 +1,4 @@
-//! The router of a job: which sub-machine hears of what, and what follows from the decisions that they return.
+//! The router of a job: the receivers of each event among the sub-machines, and the effects of the decisions that they return.
 //!
 //! A sub-machine changes only itself. Changes of several sub-machines are written here, in the order in which they are done.
 
@@ -13,7 +13,7 @@ mod warnings;
 
 use super::job_event::JobEvent;
 use super::notice::{EndingBegan, Notice, RankExit};
-use super::rounds::routing::Heard;
+use super::rounds::routing::RoundEffect;
 use super::worlds::Meaning;
 use super::{JobAction, Parts, Step};
 use crate::events::{Cause, Obstacle, RanksState, What};
@@ -116,7 +116,7 @@ impl Parts {
             // The edges': they are about connections, not about the job.
             ToRoot::FindOwners(_) | ToRoot::OwnersFound(_) | ToRoot::Input(_) => {}
             ToRoot::Round(up) => self.round(step, node, up),
-            // Hearing it is all that it is for.
+            // The message has no other effect.
             ToRoot::Killing => self.kill_watchdog.killing(&step.cx(), node),
             ToRoot::Draining if self.generations.is_between() => self.generations.draining(node),
             // The job continues without it.
@@ -271,7 +271,7 @@ impl Parts {
             Notice::WakeAgents => self.node_ends.wake(&mut step.cx()),
             Notice::LostSupervisor(node) => self.root_cause.on_lost_supervisor(node),
             Notice::Doomed(node) => self.kill_watchdog.doomed(&step.cx(), node),
-            // Others will follow, or it is sent again when the job ends.
+            // Other ranks will follow, or the notice is sent again when the job ends.
             Notice::AllOver | Notice::RanksOver(_) if self.generations.is_between() => {}
             Notice::AllOver => self.all_over(step),
             Notice::AgentUnresponsive(node) => self.node_ends.on_agent_unresponsive(&mut step.cx(), node),
@@ -312,9 +312,9 @@ impl Parts {
             return;
         }
         match self.rounds.on_message(&mut step.cx(), (&self.procs, &self.bringup), node, up) {
-            Heard::Nothing => {}
-            Heard::News => self.apply_round_decisions(step),
-            Heard::Stuck(proc) => {
+            RoundEffect::Nothing => {}
+            RoundEffect::News => self.apply_round_decisions(step),
+            RoundEffect::Stuck(proc) => {
                 let Some(initial) = step.facts.placement().rank_of(proc) else { return };
                 if self.procs.mark_stuck(&mut step.cx(), node, proc) {
                     self.rounds.note_stuck(&mut step.cx(), initial);
@@ -329,7 +329,7 @@ impl Parts {
         self.ended_ranks.on_exited(&mut step.cx(), proc, &exit);
         self.on_process_over(step, proc);
         self.rounds.on_unused_exit(step.now, &exit);
-        let theirs = self.rounds.ended(step.now, proc, &exit);
+        let is_absorbed = self.rounds.ended(step.now, proc, &exit);
         self.apply_round_decisions(step);
         if let Some(left) = self.rounds.take_left(&exit) {
             self.root_cause.refined(left);
@@ -344,7 +344,7 @@ impl Parts {
                 return self.ending.end(&mut step.cx(), cause, RanksState::Running);
             }
         }
-        if theirs || exit.status.is_success() {
+        if is_absorbed || exit.status.is_success() {
             return;
         }
         if self.rounds.awaits_exit() {

@@ -11,13 +11,13 @@ use rlaunch_plan::allocation::Scheduler;
 use rlaunch_protocol::spec::JobSpec;
 use rlaunch_protocol::wire::to_node::ToNode;
 
-/// The signals that hosts have heard of.
+/// The signals that hosts have reported.
 #[derive(Debug)]
 pub(super) struct SchedulerSignals {
     scheduler: Option<Scheduler>,
-    /// How often each host has heard of a signal.
-    heard: BTreeMap<(Signal, NodeId), u32>,
-    /// How often the job has. A scheduler signals all hosts, so the first host that hears of one more speaks for all.
+    /// How often each host has reported a signal.
+    received: BTreeMap<(Signal, NodeId), u32>,
+    /// How often the job has got a signal. A scheduler signals all hosts, so the first host that reports one more speaks for all.
     counted: BTreeMap<Signal, u32>,
     /// Hosts that the scheduler has suspended, or is about to.
     suspended: BTreeSet<NodeId>,
@@ -27,7 +27,7 @@ impl SchedulerSignals {
     pub(super) fn new(spec: &JobSpec) -> Self {
         Self {
             scheduler: spec.settings.hosts.scheduler,
-            heard: BTreeMap::new(),
+            received: BTreeMap::new(),
             counted: BTreeMap::new(),
             suspended: BTreeSet::new(),
         }
@@ -38,7 +38,7 @@ impl SchedulerSignals {
         self.scheduler
     }
 
-    /// A host has heard of a signal. `to_ranks`: the scheduler has sent it to ranks as well.
+    /// A host has reported a signal. `to_ranks`: the scheduler has sent it to ranks as well.
     pub(super) fn on(&mut self, cx: &mut Cx<'_>, node: NodeId, sig: Signal, to_ranks: bool) {
         let Some(scheduler) = self.scheduler else { return };
         if sig == Signal::TSTP && self.suspended.insert(node) {
@@ -50,13 +50,13 @@ impl SchedulerSignals {
             }
             cx.notify(Notice::HostSuspended { node, is_over: true });
         }
-        let heard = self.heard.entry((sig, node)).or_default();
-        *heard = heard.saturating_add(1);
+        let received = self.received.entry((sig, node)).or_default();
+        *received = received.saturating_add(1);
         let counted = self.counted.entry(sig).or_default();
-        if *heard <= *counted {
+        if *received <= *counted {
             return;
         }
-        *counted = *heard;
+        *counted = *received;
         cx.notify(Notice::Log(What::News(JobNews::SchedulerSignal { scheduler, sig, node })));
         if matches!(sig, Signal::TSTP | Signal::CONT) {
             return;

@@ -11,7 +11,7 @@
 //! requested ranks, so that a number means the same rank throughout a generation.
 //!
 //! A lost host never comes back. The first round of each generation begins with the policy of `--assign`, `--spares` and `--spare-hosts`.
-//! So a spare host takes the place of the lost one.
+//! A spare host can thus replace the lost one.
 
 use super::facts::JobFacts;
 use super::generations::Why;

@@ -1,10 +1,10 @@
 //! The effect of a signal to rlaunch: docs/reference/signals.md has it as a table ([`document`]).
 //!
-//! INT, TERM, HUP and QUIT end the job: the first is passed on and starts the grace, the second is SIGKILL for everything, the third
+//! INT, TERM, HUP and QUIT end the job. The first is passed on and starts the grace. The second is SIGKILL for everything. The third
 //! makes rlaunch leave and the guardian finish. USR1 and USR2 are passed on and the job continues.
 //!
-//! A scheduler that ends a batch script sends SIGTERM to rlaunch itself, maybe before the agents get theirs. So within its step SIGTERM
-//! waits a moment for the agents, which know the cause.
+//! A scheduler that ends a batch script sends SIGTERM to rlaunch itself, maybe before the agents get the same signal. Within its
+//! step SIGTERM waits a moment for the agents, which know the cause.
 
 use super::Cx;
 use super::closing::PATIENCE;
@@ -37,7 +37,7 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Signals {
     phase: Phase,
-    heard: u32,
+    received: u32,
     last: Option<(Signal, Mono)>,
     /// The first SIGTERM waits until then for that of the scheduler to the agents.
     waits: Option<Mono>,
@@ -45,7 +45,7 @@ pub(super) struct Signals {
 
 impl Signals {
     pub(super) const fn new() -> Self {
-        Self { phase: Phase::Running, heard: 0, last: None, waits: None }
+        Self { phase: Phase::Running, received: 0, last: None, waits: None }
     }
 
     /// rlaunch got a signal. `may_be_scheduler`: ranks run in a scheduler's step.
@@ -105,8 +105,8 @@ impl Signals {
             return Answer::Ignored;
         }
         self.last = Some((sig, now));
-        self.heard = self.heard.saturating_add(1);
-        match (self.heard, self.phase) {
+        self.received = self.received.saturating_add(1);
+        match (self.received, self.phase) {
             // The first signal never kills, even where the job is ending for another reason: the user has not yet read that it would.
             (1, Phase::Running) => Answer::Ended,
             (1, Phase::Ending(kill_at)) => Answer::Noted { kill_in: kill_at.map(|at| at.since(now)) },

@@ -221,7 +221,7 @@ impl SliceTable {
         }
     }
 
-    /// The time is over, and no valid size is up: the job ends.
+    /// The time has expired, and no valid size is up: the job ends.
     pub(in crate::job) fn report_too_few(&self, cx: &mut Cx<'_>, up: &[SlotId], count: u32) {
         for (_, slot) in self.known_slots().filter(|(slot, _)| !up.contains(slot)) {
             let host = |node: &NodeId| Some((*node, &self.hosts.get(node.index())?.obstacle));

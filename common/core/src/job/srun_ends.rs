@@ -51,8 +51,8 @@ impl SrunEnds {
         self.loss_near(at, node).unwrap_or(lost)
     }
 
-    /// The loss by the end of srun that explains what happened on a lost host at that time. srun also ends after agents that have done
-    /// their work. So an earlier loss has this reason only if all agents of that srun were lost.
+    /// The loss by the end of srun that explains what happened on a lost host at that time. The command srun also ends after agents that
+    /// have done their work. An earlier loss thus has this reason only if all agents of that srun were lost.
     pub(super) fn loss_near(&self, at: Mono, node: NodeId) -> Option<Lost> {
         let is_reason = |end: &&SrunEnd| {
             let all_lost = || end.nodes.iter().all(|node| self.may_be_killed(*node));

@@ -1,7 +1,7 @@
-//! Time in which we stood still: stopped, suspended, or not scheduled. Nobody renews a lease in it.
+//! Time in which the launcher was suspended: stopped, asleep, or not scheduled. No lease is renewed in it.
 //!
-//! We look at the clock with everything that happens, and as often as nodes say something at least. Where much more time has
-//! passed, and the lease of a node that was well before ended in it, its loss is our doing.
+//! The launcher looks at the clock at each event, and at least as often as nodes send heartbeats. If much more time has passed, and the
+//! lease of a healthy node ended in it, the launcher caused the loss of that node.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use rlaunch_base::id::NodeId;
 use rlaunch_base::time::{Mono, Span};
 use rlaunch_protocol::wire::beat::Beat;
 
-/// We stood still between these two.
+/// The begin and the end of a suspension.
 #[derive(Clone, Copy, Debug)]
 struct SuspendedFor {
     from: Mono,
@@ -33,12 +33,12 @@ impl SuspendDetector {
         Self { lease, every: Beat::every(lease), looked: Mono::default(), last: None, starved: vec![None; nodes] }
     }
 
-    /// Looks at the clock, before anything else is done with an event. `heard`: by node, the time of its last message; `None`: it has no
-    /// lease.
-    pub(super) fn observe_clock(&mut self, now: Mono, heard: impl Iterator<Item = Option<Mono>> + Clone) {
+    /// Looks at the clock, before anything else is done with an event. `contacts`: by node, the time of its last message. `None`: the node
+    /// has no lease.
+    pub(super) fn observe_clock(&mut self, now: Mono, contacts: impl Iterator<Item = Option<Mono>> + Clone) {
         let from = core::mem::replace(&mut self.looked, now);
         // While any node has a lease, a look is due for every beat. A look that is late by as much again did not happen.
-        if now.since(from) < self.every + self.every || heard.clone().all(|heard| heard.is_none()) {
+        if now.since(from) < self.every + self.every || contacts.clone().all(|contact| contact.is_none()) {
             return;
         }
         // A process that continues for a moment only is still suspended.
@@ -46,8 +46,8 @@ impl SuspendDetector {
         let gap = SuspendedFor { from, to: now };
         let (lease, every) = (self.lease, self.every);
         self.last = Some(gap);
-        for (starved, heard) in self.starved.iter_mut().zip(heard) {
-            if heard.is_some_and(|heard| gap.ends(heard, lease, every)) {
+        for (starved, contact) in self.starved.iter_mut().zip(contacts) {
+            if contact.is_some_and(|contact| gap.ends(contact, lease, every)) {
                 *starved = Some(gap);
             }
         }
@@ -65,7 +65,7 @@ impl SuspendDetector {
         self.starved.iter_mut().skip(node.index()).take(1).for_each(|starved| *starved = None);
     }
 
-    /// For how long we stood still when a node's lease ended.
+    /// For how long the launcher was suspended when a node's lease ended.
     pub(super) fn was_suspended(&self, node: NodeId) -> Option<Span> {
         let gap = (*self.starved.get(node.index())?)?;
         Some(gap.to.since(gap.from))
@@ -78,12 +78,12 @@ impl SuspendDetector {
 }
 
 impl SuspendedFor {
-    /// Whether the lease of a node ended in it that was heard of last at this time.
-    fn ends(self, heard: Mono, lease: Span, every: Span) -> bool {
+    /// Whether the lease of a node whose last message came at that time ended in the suspension.
+    fn ends(self, last_contact: Mono, lease: Span, every: Span) -> bool {
         // A node that had long been silent is lost for a reason of its own. A node that has only just connected may be slow to send.
-        let well = self.from <= heard + Span::from_nanos(lease.nanos() / 2);
-        // Its last word came at most one beat before, and what we say now may come too late.
-        well && heard.max(self.from - every) + lease <= self.to + every
+        let well = self.from <= last_contact + Span::from_nanos(lease.nanos() / 2);
+        // Its last message came at most one beat before, and an answer that is sent now may come too late.
+        well && last_contact.max(self.from - every) + lease <= self.to + every
     }
 }
 
@@ -97,8 +97,8 @@ mod tests {
         Mono::from_nanos(second * 1_000_000_000)
     }
 
-    fn observe_clock(still: &mut SuspendDetector, second: u64, heard: u64) {
-        still.observe_clock(at(second), [Some(at(heard))].into_iter());
+    fn observe_clock(still: &mut SuspendDetector, second: u64, contact: u64) {
+        still.observe_clock(at(second), [Some(at(contact))].into_iter());
     }
 
     fn new() -> SuspendDetector {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_that_was_made_afterwards_tells_that_it_lives() {
+    fn beat_made_after_the_suspension_shows_that_the_node_lives() {
         let mut still = new();
         observe_clock(&mut still, 1_040, 1_000);
         let made = |still: &mut SuspendDetector, second| still.beat(NODE, Beat { own: 1, echo: at(second).nanos() });

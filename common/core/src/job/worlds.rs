@@ -34,7 +34,7 @@ enum State {
     Starting(u32),
     /// All of its ranks have run.
     Running,
-    /// It was ordered to end.
+    /// The world was ordered to end.
     Ending,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct NewWorld {
     pub(super) head: NodeId,
     /// Its ranks.
     pub(super) ranks: u32,
-    /// Whom the answer is for.
+    /// The asker, which gets the answer.
     pub(super) asker: (NodeId, Asker),
     pub(super) programs: Vec<(AppIndex, AppSpec)>,
     /// The failure of one of its ranks does not end the job.

@@ -11,7 +11,7 @@ impl Parts {
         let ends = self.host_signals.on_signal(cx, sig, to);
         // A session that is ended sends SIGHUP after SIGTERM.
         if ends && !(sig == Signal::HUP && self.warnings.is_spared(cx.now)) {
-            self.lost.on_unheard(cx);
+            self.lost.on_no_contact(cx);
         }
         if sig == Signal::CONT {
             self.lease.on_resumed(cx);
@@ -23,7 +23,7 @@ impl Parts {
         if self.warnings.on_cut(cx.now) || self.step_end.on_cut(cx) {
             self.on_launcher_lost(cx);
         } else {
-            self.lost.on_unheard(cx);
+            self.lost.on_no_contact(cx);
         }
     }
 
@@ -34,7 +34,7 @@ impl Parts {
         }
     }
 
-    /// This host is about to be taken away.
+    /// Handles the warning that this host is about to be taken away.
     pub(super) fn warned(&mut self, cx: &mut Cx<'_>, source: WarningSource) {
         if self.warnings.on_warned(cx, source) {
             self.rounds.on_warned(cx);

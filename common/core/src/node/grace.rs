@@ -68,7 +68,7 @@ impl Grace {
         self.expire();
     }
 
-    /// Others follow.
+    /// Other ranks follow.
     pub(super) const fn on_next_generation(&mut self) {
         self.gone = false;
     }

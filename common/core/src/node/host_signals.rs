@@ -19,10 +19,10 @@ use rlaunch_protocol::wire::to_root::ToRoot;
 
 /// How long the signal to the second of the two may come after that to the first, and the exit of a rank before both.
 const TOGETHER: Span = Span::from_millis(100);
-/// How long the scheduler's own signal may come after the launcher has heard of it from another host.
+/// How long the scheduler's own signal may come after another host has reported it to the launcher.
 const LATE: Span = Span::from_millis(300);
 
-/// The scheduler may have signalled ranks so long before we hear of it: those that started since then may not have got it.
+/// Time for which the scheduler may have signalled ranks before the agent gets the signal. Ranks that started since may not have got it.
 const JUST_BEFORE: Span = Span::from_millis(10);
 
 /// Signals of a step that ranks get, each of them once.
@@ -45,8 +45,8 @@ pub(super) struct HostSignals {
     /// Signals that came before that message.
     early: Vec<(Signal, SignalledPart)>,
     /// Signals that one of the two was sent, and until when the other is waited for.
-    heard: BTreeMap<Signal, (SignalledPart, Mono)>,
-    /// Signals that the launcher has heard of; until then the same is no other.
+    received: BTreeMap<Signal, (SignalledPart, Mono)>,
+    /// Signals that were reported to the launcher. Until that time the same signal is not another one.
     reported: BTreeMap<Signal, Mono>,
     /// Signals that ranks have got, from the scheduler or from us.
     delivered: BTreeSet<Signal>,
@@ -104,18 +104,18 @@ impl HostSignals {
         if sig == Signal::TERM {
             cx.notify(Notice::StepWarned);
         }
-        match self.heard.get(&sig) {
+        match self.received.get(&sig) {
             Some((before, _)) if *before == to => {}
             Some(_) => self.report(cx, sig, true),
             None if self.exits.iter().any(|(own, ..)| *own == sig) => self.report(cx, sig, true),
-            None => drop(self.heard.insert(sig, (to, cx.now + TOGETHER))),
+            None => drop(self.received.insert(sig, (to, cx.now + TOGETHER))),
         }
         false
     }
 
-    /// Tells the launcher of a signal, and then of the ranks that it has ended.
+    /// Reports a signal to the launcher, and then the ranks that it has ended.
     fn report(&mut self, cx: &mut Cx<'_>, sig: Signal, to_ranks: bool) {
-        self.heard.remove(&sig);
+        self.received.remove(&sig);
         self.reported.insert(sig, cx.now + TOGETHER);
         cx.act(NodeAction::ToRoot(ToRoot::HostSignal { sig, to_ranks }));
         if to_ranks {
@@ -151,7 +151,7 @@ impl HostSignals {
             return Some(exited);
         }
         self.exits.push((sig, cx.now + TOGETHER, exited));
-        if self.heard.contains_key(&sig) {
+        if self.received.contains_key(&sig) {
             self.report(cx, sig, true);
         }
         None
@@ -162,7 +162,7 @@ impl HostSignals {
         self.delivered.insert(sig);
     }
 
-    /// The scheduler ends the job, as another host has heard or this one. Ranks get the signal once.
+    /// The scheduler ends the job, as this host or another one has reported. Ranks get the signal once.
     pub(super) fn on_scheduler_ends(&mut self, cx: &Cx<'_>, sig: Signal) {
         if !self.delivered.contains(&sig) {
             // The launcher knows it from here: no other one will come.
@@ -183,7 +183,7 @@ impl HostSignals {
         }
     }
 
-    /// Whether a rank may not have got the scheduler's last signal, from whomever.
+    /// Whether a rank may not have got the scheduler's last signal, from the scheduler or from the agent.
     pub(super) fn owes(&self, proc: ProcId) -> bool {
         let is_later = |came: Mono| self.started.get(&proc).is_some_and(|started| *started + JUST_BEFORE > came);
         !self.warned.contains(&proc) && self.ended_ranks.is_none_or(is_later)
@@ -197,7 +197,7 @@ impl HostSignals {
 
     pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
         let late: Vec<Signal> =
-            self.heard.iter().filter(|(_, (_, until))| *until <= cx.now).map(|(sig, _)| *sig).collect();
+            self.received.iter().filter(|(_, (_, until))| *until <= cx.now).map(|(sig, _)| *sig).collect();
         late.into_iter().for_each(|sig| self.report(cx, sig, false));
         let now = cx.now;
         self.release(cx, |_, until| until <= now);
@@ -208,8 +208,8 @@ impl HostSignals {
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {
-        let heard = self.heard.values().map(|(_, until)| *until).min();
+        let received = self.received.values().map(|(_, until)| *until).min();
         let exits = self.exits.iter().map(|(_, until, _)| *until).min();
-        earliest(earliest(heard, exits), self.owed.map(|(_, at)| at))
+        earliest(earliest(received, exits), self.owed.map(|(_, at)| at))
     }
 }

@@ -10,8 +10,8 @@ use rlaunch_base::time::{Mono, Span};
 use rlaunch_protocol::wire::beat::Beat;
 use rlaunch_protocol::wire::to_node::Start;
 
-/// A launcher that is heard so long after the suspension was announced is heard by a host that runs. Slurm stops the processes 2 s after
-/// the announcement.
+/// A host that still receives heartbeats so long after the announcement of its suspension was not suspended. Slurm stops the processes
+/// 2 s after the announcement.
 const STOPPED_BY: Span = Span::from_secs(5);
 
 #[derive(Default)]
@@ -19,7 +19,7 @@ pub(super) struct Lease {
     span: Option<Span>,
     until: Option<Mono>,
     next: Option<Mono>,
-    /// The launcher's clock, and ours when it was heard.
+    /// The launcher's clock, and this host's clock when that reading was received.
     launcher: Option<(u64, Mono)>,
     /// When the scheduler announced that it suspends this host, if it has not resumed the host since.
     held_since: Option<Mono>,
@@ -50,7 +50,7 @@ impl Lease {
         }
     }
 
-    /// The scheduler suspends this host: nothing here runs until it is resumed, so the launcher cannot be heard.
+    /// The scheduler suspends this host: nothing here runs until it is resumed, so no heartbeat can be received.
     pub(super) fn on_suspended(&mut self, cx: &mut Cx<'_>, limit: Span) {
         let until = cx.now + limit;
         if self.until.is_some_and(|now| now < until) && !self.stopped {
@@ -73,14 +73,14 @@ impl Lease {
         }
         if self.is_due(cx.now) {
             self.stopped = true;
-            return cx.notify(Notice::Unheard);
+            return cx.notify(Notice::NoContact);
         }
         if self.next.is_some_and(|next| next <= cx.now) {
             self.beat(cx);
         }
     }
 
-    /// Whether the time is over, and this machine has not acted on that yet. The guardian has.
+    /// Whether the lease has expired, and this machine has not acted on that yet. The guardian has.
     pub(super) fn is_due(&self, now: Mono) -> bool {
         !self.stopped && self.until.is_some_and(|until| until <= now)
     }
@@ -102,7 +102,7 @@ impl Lease {
     fn beat(&mut self, cx: &mut Cx<'_>) {
         let Some(span) = self.span else { return };
         // The launcher's clock continues while its reading waits here.
-        let echo = self.launcher.map_or(0, |(own, heard)| own.saturating_add(cx.now.since(heard).nanos()));
+        let echo = self.launcher.map_or(0, |(own, received)| own.saturating_add(cx.now.since(received).nanos()));
         cx.act(NodeAction::Beat(Beat { own: cx.now.nanos(), echo }));
         self.next = Some(cx.now + Beat::every(span));
     }

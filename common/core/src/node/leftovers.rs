@@ -51,7 +51,7 @@ enum Examined {
     No,
     /// The look is awaited until then.
     Until(Mono),
-    /// The look is over.
+    /// The look was reported.
     Yes,
 }
 
@@ -145,7 +145,7 @@ impl Leftovers {
         self.plan = start.settings.devices.kind;
     }
 
-    /// Ranks may follow the last one: the launcher says when the job is over.
+    /// Ranks may follow the last one: the launcher says when the job has ended.
     pub(super) const fn expect_more(&mut self) {
         self.sole = false;
     }

@@ -1,6 +1,6 @@
 //! The loss of what a job cannot continue without: the launcher, the guardian, init, or the agent itself.
 //!
-//! Whatever is lost, everything here is killed at once. The losses differ in the parties that can still be notified.
+//! After each of these losses everything here is killed at once. The losses differ in the parties that can still be notified.
 
 use super::{Cx, NodeAction, Notice};
 use rlaunch_protocol::wire::to_root::ToRoot;
@@ -16,7 +16,7 @@ pub(super) struct Lost {
 impl Lost {
     /// The launcher is gone, or the agent was asked to end and must look like it: the ranks that it kills now are no
     /// failures of their own.
-    pub(super) fn on_unheard(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn on_no_contact(&mut self, cx: &mut Cx<'_>) {
         if !self.unheard {
             self.unheard = true;
             cx.notify(Notice::LauncherLost);
@@ -33,7 +33,7 @@ impl Lost {
         }
     }
 
-    /// Init ends when we sweep: that is no loss. Otherwise the kernel kills what it leaves behind, and we help.
+    /// Init ends when the agent sweeps: that is no loss. Otherwise the kernel kills the remaining processes, and the agent helps.
     pub(super) fn on_init(&mut self, cx: &mut Cx<'_>) {
         if !self.init && !self.sweeping {
             self.init = true;

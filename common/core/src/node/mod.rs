@@ -70,7 +70,7 @@ enum Notice {
     Begun(Arc<Start>),
     /// start: the node is ready for ranks.
     Ready(Box<Sandbox>),
-    /// start, router: the set-up has failed and is over, so the node will never be ready for ranks.
+    /// start, router: the set-up has failed and ended, so the node will never be ready for ranks.
     Unready,
     /// start: a program is complete.
     Program(AppIndex, Arc<AppBase>),
@@ -79,7 +79,7 @@ enum Notice {
     /// start: the ranks of all nodes have ended.
     Finish,
     /// lease: no message of the launcher for too long.
-    Unheard,
+    NoContact,
     /// procs: this one cannot have its GPUs, or the devices of its host.
     Unable(ProcId, Box<SpawnError>),
     /// start: these ranks are to run, and whether they are the last.
@@ -94,7 +94,7 @@ enum Notice {
     StepWarned,
     /// step_end: the ranks get the scheduler's SIGTERM and this grace, without an order of the launcher.
     StepEnds(Span),
-    /// host_signals: a rank has ended, perhaps by a signal that the launcher has heard of now.
+    /// host_signals: a rank has ended, perhaps by a signal that was reported to the launcher just now.
     Exited(Exited),
     /// rounds: no round waits for this process any more.
     Unwanted(ProcId),
@@ -165,7 +165,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that has heard nothing yet.
+    /// A node that has received nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -272,14 +272,14 @@ impl Parts {
             Timer::Warnings => self.warnings.on_timeout(cx),
             Timer::Start => self.start.on_timeout(cx),
             Timer::Leftovers => {
-                // What remains is looked at after everything that the same moment brings.
+                // Remaining processes are looked at after everything that the same moment brings.
                 self.route_notices(cx);
                 self.leftovers.on_timeout(cx);
             }
         }
     }
 
-    fn hear(&mut self, cx: &mut Cx<'_>, event: NodeEvent) {
+    fn receive(&mut self, cx: &mut Cx<'_>, event: NodeEvent) {
         match event {
             NodeEvent::FromRoot(message) => self.obey(cx, message),
             NodeEvent::SandboxReady(sandbox) => self.start.on_sandbox_ready(cx, sandbox),
@@ -309,7 +309,7 @@ impl Parts {
             NodeEvent::Withheld { proc } => self.procs.on_withheld(cx, proc),
             NodeEvent::SpawnFailed { proc, error } => self.not_spawned(cx, proc, error),
             NodeEvent::Exited { proc, status, at, alive_at, usage } => {
-                // The guardian kills the ranks when the lease is over: such an end is no failure of the rank.
+                // The guardian kills the ranks when the lease has expired: such an end is no failure of the rank.
                 if self.lease.is_due(cx.now) {
                     self.lease.on_timeout(cx);
                     self.route_notices(cx);
@@ -409,7 +409,7 @@ impl Parts {
                 self.serve.on_ending(cx);
                 self.leftovers.on_finish(cx);
             }
-            Notice::Unheard => self.lost.on_unheard(cx),
+            Notice::NoContact => self.lost.on_no_contact(cx),
             Notice::Queue(deltas, last) if deltas.iter().any(|delta| delta.world_rank.world > WorldId::new(0)) => {
                 self.procs.on_world_queue(cx, deltas, last);
             }
@@ -511,7 +511,7 @@ impl Parts {
         self.rounds.on_begun(&start);
         self.procs.on_begun(start);
         if ends {
-            self.lost.on_unheard(cx);
+            self.lost.on_no_contact(cx);
         }
     }
 
@@ -559,7 +559,7 @@ impl Parts {
         self.rounds.on_exited(cx, proc);
     }
 
-    /// Notices are routed until none is left: each sub-machine tells less than it hears, so this ends.
+    /// Routes notices until none is left. Each sub-machine sends fewer than it receives, so this ends.
     fn route_notices(&mut self, cx: &mut Cx<'_>) {
         while let Some(notice) = cx.notice.pop_front() {
             self.route(cx, notice);
@@ -576,7 +576,7 @@ impl Machine for Node {
     type Action = NodeAction;
 
     fn handle(&mut self, now: Mono, event: NodeEvent) {
-        self.with(now, |parts, cx| parts.hear(cx, event));
+        self.with(now, |parts, cx| parts.receive(cx, event));
     }
 
     fn handle_timeout(&mut self, now: Mono) {
@@ -585,7 +585,7 @@ impl Machine for Node {
 
     fn poll_action(&mut self) -> Option<NodeAction> {
         loop {
-            // The starts of a burst travel in one message, but never after what else there is to tell.
+            // The starts of a burst travel in one message, but never after another report.
             let due = matches!(self.out.front(), None | Some(NodeAction::ToRoot(_)));
             let action = match if due { self.parts.procs.take_started() } else { None } {
                 Some(procs) => NodeAction::ToRoot(ToRoot::Started { procs }),

@@ -53,7 +53,7 @@ pub enum NodeAction {
     },
     /// Output of this rank from here on belongs to another round: this line stands before it, where its output has labels or a file.
     Mark {
-        /// Whose.
+        /// The process.
         proc: ProcId,
         /// The line.
         line: Box<[u8]>,
@@ -67,7 +67,7 @@ pub enum NodeAction {
     },
     /// SIGKILL for everything in the sessions of ranks. Where a rank was reaped, that is no error.
     KillSessions {
-        /// Whose.
+        /// The processes.
         procs: Vec<ProcId>,
     },
     /// Measure the processor time of the ranks of this host: `RanksMeasured`.
@@ -90,7 +90,7 @@ pub enum NodeAction {
     Withhold,
     /// Send a signal to a rank's process group. Where it has gone meanwhile, that is no error.
     Signal {
-        /// Whose.
+        /// The process.
         proc: ProcId,
         /// Which.
         sig: Signal,
@@ -102,10 +102,10 @@ pub enum NodeAction {
     },
     /// Pass on what is in a rank's streams now, then treat them as ended; answered by `StreamEnd` for each still open.
     CloseStreams {
-        /// Whose.
+        /// The process.
         proc: ProcId,
     },
-    /// Name what ranks have left behind, in a `News`, if they have. SIGKILL for all of it follows.
+    /// Name the remaining processes of ranks, in a `News`, if there are any. SIGKILL for all of them follows.
     NameLeft,
     /// Count what exists beside us, after SIGKILL for all of it; answered by `Left`, once.
     Sweep,

@@ -18,7 +18,7 @@ use rlaunch_base::warnings::WarningSource;
 use rlaunch_protocol::logs::Way;
 use rlaunch_protocol::spec::AppBase;
 use rlaunch_protocol::wire::beat::Beat;
-use rlaunch_protocol::wire::frozen::client::client_round::Said;
+use rlaunch_protocol::wire::frozen::client::client_round::ClientMessage;
 use rlaunch_protocol::wire::limit::Met;
 use rlaunch_protocol::wire::node_news::NodeNews;
 use rlaunch_protocol::wire::order::RankOrder;
@@ -32,9 +32,9 @@ pub enum NodeEvent {
     FromRoot(ToNode),
     /// A heartbeat of the launcher.
     Beat(Beat),
-    /// The edge to the launcher has ended: the job is over.
+    /// The edge to the launcher has ended, and the job with it.
     EdgeLost,
-    /// The guardian is gone: the job is over, and the agent must end the containment alone.
+    /// The guardian is gone: the job ends, and the agent must end the containment alone.
     GuardianLost,
     /// Answer to [`NodeAction::SetUpSandbox`]: what holds here.
     SandboxReady(Sandbox),
@@ -59,7 +59,7 @@ pub enum NodeEvent {
         /// The address of this host by which rank 0's agent was reached, or the errno of the failure.
         found: Result<IpAddr, i32>,
     },
-    /// This host, with its ranks, is about to be taken away.
+    /// The host, with its ranks, is about to be taken away.
     Warned(WarningSource),
     /// A rank runs.
     Spawned {
@@ -110,7 +110,7 @@ pub enum NodeEvent {
     },
     /// A rank's stdout or stderr has ended and everything of it was sent.
     StreamEnd {
-        /// Whose.
+        /// The process.
         proc: ProcId,
         /// Which.
         which: Std,
@@ -151,7 +151,7 @@ pub enum NodeEvent {
     News(NodeNews),
     /// A rank's stdout or stderr has ended, and not all of it is in its log file. Before its `StreamEnd`.
     FileLost {
-        /// Whose.
+        /// The process.
         proc: ProcId,
         /// Which.
         which: Std,
@@ -190,14 +190,14 @@ pub enum NodeEvent {
     },
     /// A session has sent a message.
     SessionMessage {
-        /// Whose.
+        /// The session.
         session: SessionId,
         /// The message; never a registration.
-        said: Said,
+        said: ClientMessage,
     },
     /// A session has ended: its process has closed it, sends malformed messages, or does not read.
     SessionLost {
-        /// Whose.
+        /// The session.
         session: SessionId,
     },
     /// A rank has ordered something of the job.
@@ -278,7 +278,7 @@ pub struct ExecSpec {
     pub is_respawn: bool,
 }
 
-/// The path of a rank's error file. All ranks share what is the same in theirs: it is kept as long as they live.
+/// The path of a rank's error file. All ranks share the common part of their paths, which is kept as long as they live.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ErrorFile {
     stem: Arc<OsBytes>,

@@ -9,7 +9,7 @@ use rlaunch_base::rank_set::RankSet;
 use rlaunch_base::status::Status;
 use rlaunch_base::time::{Mono, Span};
 use rlaunch_protocol::guard::devices::{DeviceKind, DevicePlan, DeviceStep};
-use rlaunch_protocol::wire::frozen::client::client_round::Heard;
+use rlaunch_protocol::wire::frozen::client::client_round::AgentMessage;
 use rlaunch_protocol::wire::order::Asker;
 use rlaunch_protocol::wire::probe::Place;
 
@@ -25,11 +25,11 @@ pub enum ProbeAction {
 /// The lease, as the guardian knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LeaseAction {
-    /// This node may live until then: the guardian has to know.
+    /// The end of the lease, which the guardian has to know.
     Until(Mono),
-    /// This host shuts down. Until then the end of the connection does not end the ranks, also if the guardian hears of it first.
+    /// The host shuts down. Until then the end of the connection does not end the ranks, also if the guardian notices it first.
     Spare(Mono),
-    /// This host is in a scheduler's step: the guardian ends nothing for so long after the connection has ended, so that the agent decides.
+    /// The host is in a scheduler's step. The guardian ends nothing for so long after the end of the connection, so that the agent decides.
     HoldAfterCut(Span),
 }
 
@@ -41,11 +41,11 @@ pub enum SessionAction {
         /// Which.
         session: SessionId,
         /// The message.
-        heard: Box<Heard>,
+        message: Box<AgentMessage>,
     },
     /// End its session, after the messages that were sent to it.
     End {
-        /// Whose.
+        /// The session.
         session: SessionId,
     },
 }
@@ -56,7 +56,7 @@ pub enum TcpStoreAction {
     /// Hold the job's store there, before any rank is started, or for a round, in place of the one before; `Unserved` where that cannot be:
     /// nothing is started then.
     Open(TcpStorePlan),
-    /// Hold the job's store no more: it is that of a round which is over.
+    /// Hold the job's store no more: its round has ended.
     Close,
     /// Choose another port as MASTER_PORT, for the next round, beside that of this one; answered by `PortReserved`.
     ReservePort {
@@ -100,7 +100,7 @@ pub enum DeviceAction {
     Free {
         /// The plan.
         plan: DevicePlan,
-        /// This job: its processes are no holders that are in the way.
+        /// The job of this node: its processes are no holders that are in the way.
         job: JobId,
         /// From SIGTERM to SIGKILL.
         grace: Span,

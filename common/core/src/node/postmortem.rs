@@ -1,7 +1,7 @@
-//! Why a rank failed: looked up while its process still exists, so before it is reaped.
+//! The reason why a rank failed. It is looked up while the process still exists, that is before the process is reaped.
 //!
-//! The launcher hears of the exit at once; what is found follows. Ranks that we ended ourselves are many and say nothing
-//! new, except when one had already written down why it was about to end.
+//! The exit is reported to the launcher at once, and the reason follows. Ranks that the agent itself ended are many and show nothing new.
+//! The exception is a rank that had already written down why it was about to end.
 
 use super::{Cx, Depth, NodeAction, Notice};
 use crate::node::ExamineAction;

@@ -26,7 +26,7 @@ use rlaunch_base::time::{HostTime, Mono};
 use rlaunch_plan::gpus::Share;
 use rlaunch_protocol::spec::AppBase;
 use rlaunch_protocol::stream::mark;
-use rlaunch_protocol::wire::frozen::client::client_round::{Dismissal, Heard};
+use rlaunch_protocol::wire::frozen::client::client_round::{AgentMessage, Dismissal};
 use rlaunch_protocol::wire::to_node::{Delta, Rendezvous, Start, WorldRank};
 use rlaunch_protocol::wire::to_root::{Exited, STARTED_BATCH, SpawnError, Started, ToRoot};
 
@@ -80,7 +80,7 @@ pub(super) struct Procs {
     ending: Option<(Signal, HostTime)>,
     /// Streams are no longer waited for.
     closing: bool,
-    told: Census,
+    reported: Census,
 }
 
 struct Proc {
@@ -390,7 +390,7 @@ impl Procs {
                     Status::Exited(_) | Status::Lost => false,
                 };
                 if self.worlds.signal_for(proc.world).is_some() {
-                    // Whatever it has started ends with it.
+                    // The processes that it has started end with it.
                     cx.act(NodeAction::KillSessions { procs: vec![exited.proc] });
                 }
                 cx.act(NodeAction::ToRoot(ToRoot::Exited(exited)));
@@ -450,15 +450,15 @@ impl Procs {
             {
                 cx.act(NodeAction::Mark { proc: delta.proc, line });
             }
-            let heard = match begin {
-                Some(begin) => Heard::Begin(begin),
-                None => Heard::Dismissed(Dismissal::Discarded, OsBytes::default()),
+            let order = match begin {
+                Some(begin) => AgentMessage::Begin(begin),
+                None => AgentMessage::Dismissed(Dismissal::Discarded, OsBytes::default()),
             };
-            cx.act(NodeAction::Sessions(SessionAction::Send { session: *session, heard: Box::new(heard) }));
+            cx.act(NodeAction::Sessions(SessionAction::Send { session: *session, message: Box::new(order) }));
         }
     }
 
-    /// This signal is for every rank, and the job continues.
+    /// Passes on a signal to every rank. The job continues.
     pub(super) fn pass_on(&mut self, cx: &mut Cx<'_>, sig: Signal) {
         self.forwarded.insert(sig);
         self.signal_all(cx, sig);
@@ -508,13 +508,13 @@ impl Procs {
         }
     }
 
-    /// Starts to tell the launcher of, in order.
+    /// Starts to report to the launcher, in order.
     pub(super) fn take_started(&mut self) -> Option<Capped<Started, STARTED_BATCH>> {
         let count = self.started.len().min(STARTED_BATCH);
         Capped::chunks(self.started.drain(..count)).pop()
     }
 
-    /// Starts that were handed over and not begun are dropped too: a launch that is over must not work off a whole queue.
+    /// Drops queued starts, also those that were handed over and not begun: an ended launch must not work off a whole queue.
     fn stop_spawning(&mut self, cx: &mut Cx<'_>) {
         self.queue.clear();
         if !core::mem::replace(&mut self.stopped, true) && self.in_flight > 0 {
@@ -529,8 +529,8 @@ impl Procs {
             failed: self.failed,
             passed_on: self.passed_on,
         };
-        if census != self.told {
-            self.told = census;
+        if census != self.reported {
+            self.reported = census;
             cx.notify(Notice::Census(census));
         }
     }

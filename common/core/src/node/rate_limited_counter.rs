@@ -34,9 +34,9 @@ impl<T> RateLimitedCounter<T> {
 
     /// The end has begun: nothing is kept.
     pub(super) fn on_ending(&mut self, now: Mono) -> Option<(T, u32)> {
-        let told = self.notify(now);
+        let report = self.notify(now);
         self.pause = None;
-        told
+        report
     }
 
     pub(super) const fn deadline(&self) -> Option<Mono> {
@@ -44,8 +44,8 @@ impl<T> RateLimitedCounter<T> {
     }
 
     fn notify(&mut self, now: Mono) -> Option<(T, u32)> {
-        let told = self.last.take().map(|last| (last, core::mem::take(&mut self.count)));
-        self.pause = told.is_some().then(|| now + PAUSE);
-        told
+        let report = self.last.take().map(|last| (last, core::mem::take(&mut self.count)));
+        self.pause = report.is_some().then(|| now + PAUSE);
+        report
     }
 }

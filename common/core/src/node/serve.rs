@@ -47,7 +47,7 @@ pub(super) struct Serve {
     namespace: u32,
     /// The job, and this host with a listener for MPI libraries.
     job: Option<JobId>,
-    /// Whom the store serves.
+    /// The clients that the store serves.
     guard: Guard,
     mpi: Option<MpiHost>,
     /// The time after which an unused store is reported.
@@ -180,14 +180,14 @@ impl Serve {
         if let Some(from) = foreign.filter(|_| !core::mem::replace(&mut self.foreign, true)) {
             cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::Store(StoreNews::Foreign { from }))));
         }
-        let told = self.refused.add(cx.now, from, count);
-        report_refused(cx, told);
+        let report = self.refused.add(cx.now, from, count);
+        report_refused(cx, report);
     }
 
-    /// A client has met a limit, of which its wire cannot tell it.
+    /// A client has met a limit, which its wire cannot report to it.
     pub(super) fn on_limit(&mut self, cx: &mut Cx<'_>, met: Met, count: u32) {
-        let told = self.limits.entry(met.limit).or_default().add(cx.now, met, count);
-        report_limit(cx, told);
+        let report = self.limits.entry(met.limit).or_default().add(cx.now, met, count);
+        report_limit(cx, report);
     }
 
     pub(super) fn on_timeout(&mut self, cx: &mut Cx<'_>) {
@@ -213,14 +213,14 @@ impl Serve {
     }
 }
 
-fn report_refused(cx: &mut Cx<'_>, told: Option<(OsBytes, u32)>) {
-    if let Some((from, count)) = told {
+fn report_refused(cx: &mut Cx<'_>, report: Option<(OsBytes, u32)>) {
+    if let Some((from, count)) = report {
         cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::Store(StoreNews::Refused { from, count }))));
     }
 }
 
-fn report_limit(cx: &mut Cx<'_>, told: Option<(Met, u32)>) {
-    if let Some((met, count)) = told {
+fn report_limit(cx: &mut Cx<'_>, report: Option<(Met, u32)>) {
+    if let Some((met, count)) = report {
         cx.act(NodeAction::ToRoot(ToRoot::News(NodeNews::Store(StoreNews::Limit { met, count }))));
     }
 }

@@ -56,7 +56,7 @@ struct Check {
 
 #[derive(Default)]
 enum Step {
-    /// Nothing was heard.
+    /// No message has come.
     #[default]
     Idle,
     /// The sandbox is being set up.

@@ -85,7 +85,7 @@ impl StepEnd {
     pub(super) fn on_ranks_gone(&mut self, cx: &mut Cx<'_>) {
         self.has_ranks = false;
         if core::mem::take(&mut self.is_cut) {
-            cx.notify(Notice::Unheard);
+            cx.notify(Notice::NoContact);
         }
     }
 
@@ -93,7 +93,7 @@ impl StepEnd {
         if self.due.take_if(|at| *at <= cx.now).is_none() || !self.has_ranks {
             return;
         }
-        cx.notify(self.time_left(cx.now).map_or(Notice::Unheard, Notice::StepEnds));
+        cx.notify(self.time_left(cx.now).map_or(Notice::NoContact, Notice::StepEnds));
     }
 
     pub(super) fn deadline(&self) -> Option<Mono> {

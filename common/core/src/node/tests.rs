@@ -111,7 +111,7 @@ impl Rig {
     fn running_by(start: Start, count: u32) -> Self {
         let mut rig = Self::new();
         rig.root(ToNode::Start(start));
-        rig.hear(NodeEvent::SandboxReady(sandbox()));
+        rig.receive(NodeEvent::SandboxReady(sandbox()));
         rig.root(app_of(0, &base()));
         rig.root(spawn(0..count, true));
         for n in 0..count {
@@ -124,46 +124,46 @@ impl Rig {
         core::iter::from_fn(|| self.node.poll_action()).collect()
     }
 
-    fn hear(&mut self, event: NodeEvent) -> Vec<NodeAction> {
+    fn receive(&mut self, event: NodeEvent) -> Vec<NodeAction> {
         self.node.handle(self.now, event);
         assert_eq!(self.node.check(), Ok(()));
         self.drain()
     }
 
     fn root(&mut self, message: ToNode) -> Vec<NodeAction> {
-        let actions = self.hear(NodeEvent::FromRoot(message));
+        let actions = self.receive(NodeEvent::FromRoot(message));
         // The consequence is seen later.
         self.now = self.now + Span::from_nanos(1);
         actions
     }
 
     fn spawned(&mut self, n: u32) -> Vec<NodeAction> {
-        self.hear(NodeEvent::Spawned { proc: p(n), pid: 100 + n, at: self.now })
+        self.receive(NodeEvent::Spawned { proc: p(n), pid: 100 + n, at: self.now })
     }
 
     fn spawn_failed(&mut self, n: u32) -> Vec<NodeAction> {
         let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "x".into(), found: Found::Nothing };
-        self.hear(NodeEvent::SpawnFailed { proc: p(n), error })
+        self.receive(NodeEvent::SpawnFailed { proc: p(n), error })
     }
 
     fn exited(&mut self, n: u32, status: Status) -> Vec<NodeAction> {
         let usage = Usage::default();
-        self.hear(NodeEvent::Exited { proc: p(n), status, at: self.now, alive_at: self.now, usage })
+        self.receive(NodeEvent::Exited { proc: p(n), status, at: self.now, alive_at: self.now, usage })
     }
 
     fn examined(&mut self, n: u32, facts: Facts) -> Vec<NodeAction> {
-        self.hear(NodeEvent::Examined { proc: p(n), facts })
+        self.receive(NodeEvent::Examined { proc: p(n), facts })
     }
 
     fn streams_end(&mut self, n: u32) -> Vec<NodeAction> {
-        let mut actions = self.hear(NodeEvent::StreamEnd { proc: p(n), which: Std::Out, total: 0 });
-        actions.extend(self.hear(NodeEvent::StreamEnd { proc: p(n), which: Std::Err, total: 0 }));
+        let mut actions = self.receive(NodeEvent::StreamEnd { proc: p(n), which: Std::Out, total: 0 });
+        actions.extend(self.receive(NodeEvent::StreamEnd { proc: p(n), which: Std::Err, total: 0 }));
         actions
     }
 
     fn left(&mut self, count: u32) -> Vec<NodeAction> {
         let one = Leftover { pid: 7, comm: "d".into(), wchan: OsBytes::default() };
-        self.hear(NodeEvent::Left { count, named: vec![one; count as usize] })
+        self.receive(NodeEvent::Left { count, named: vec![one; count as usize] })
     }
 
     fn wait(&mut self, ms: u64) -> Vec<NodeAction> {
@@ -219,7 +219,7 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
     assert_eq!(rig.root(ToNode::Start(start)), [set_up]);
     assert_eq!(rig.root(app_of(0, &base())), []);
     assert_eq!(rig.root(spawn(0..1, true)), [], "ranks wait for the sandbox");
-    let actions = rig.hear(NodeEvent::SandboxReady(sandbox()));
+    let actions = rig.receive(NodeEvent::SandboxReady(sandbox()));
     let [NodeAction::ToRoot(ToRoot::Hello(hello)), HERE, NodeAction::Spawn { proc, exec }] = &actions[..] else {
         panic!("{actions:?}")
     };
@@ -242,7 +242,7 @@ fn a_rank_lives_from_the_first_message_to_the_last() {
         "reaped for good before the sweep"
     );
     assert_eq!(rig.left(0), [done(0), Finish(0)]);
-    assert_eq!(rig.hear(NodeEvent::EdgeLost), []);
+    assert_eq!(rig.receive(NodeEvent::EdgeLost), []);
     assert_eq!(rig.node.poll_timeout(), None);
 }
 
@@ -282,7 +282,7 @@ fn a_node_that_cannot_give_what_was_asked_for_says_why_and_ends() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
     assert_eq!(
-        rig.hear(NodeEvent::Refused(NodeRefusal::NoPort)),
+        rig.receive(NodeEvent::Refused(NodeRefusal::NoPort)),
         [says(ToRoot::Refused(NodeRefusal::NoPort)), NAME_LEFT, SWEEP]
     );
     assert_eq!(rig.left(0), [done(0), Finish(0)]);
@@ -292,7 +292,7 @@ fn a_node_that_cannot_give_what_was_asked_for_says_why_and_ends() {
 fn the_spawn_port_is_bounded() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::SandboxReady(sandbox()));
+    rig.receive(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     assert_eq!(rig.root(spawn(0..300, true)).len(), 256);
     let actions = rig.spawned(0);
@@ -303,7 +303,7 @@ fn the_spawn_port_is_bounded() {
 fn starts_travel_together_but_before_what_follows_them() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::SandboxReady(sandbox()));
+    rig.receive(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..3, true));
     for n in 0..3 {
@@ -319,7 +319,7 @@ fn starts_travel_together_but_before_what_follows_them() {
 fn an_end_that_is_seen_before_the_start_waits_for_it() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::SandboxReady(sandbox()));
+    rig.receive(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..1, true));
     assert_eq!(rig.streams_end(0), []);
@@ -360,7 +360,7 @@ fn no_grace_is_a_kill() {
 fn sandbox_that_is_never_set_up_is_not_waited_for() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    assert_eq!(rig.hear(NodeEvent::EdgeLost), []);
+    assert_eq!(rig.receive(NodeEvent::EdgeLost), []);
     assert_eq!(rig.wait(1999), []);
     assert_eq!(rig.wait(1), [SWEEP]);
     assert_eq!(rig.left(0), [Finish(1)]);
@@ -374,7 +374,7 @@ fn signals_are_passed_on_to_groups() {
 }
 
 #[test]
-fn a_failure_is_told_at_once_and_examined_before_it_is_reaped() {
+fn failed_rank_is_reported_at_once_and_examined_before_it_is_reaped() {
     let mut rig = Rig::running(2);
     let status = by(Signal::SEGV);
     let said = says_exit(&rig, 1, status);
@@ -385,8 +385,8 @@ fn a_failure_is_told_at_once_and_examined_before_it_is_reaped() {
     assert_eq!(rig.exited(1, status), [], "once");
     assert_eq!(rig.root(ToNode::Signal { sig: HUP }), [group(0, HUP), group(1, HUP)], "its group still exists");
     let facts = Facts { tail: "oh".into(), ..Facts::default() };
-    let told = says(ToRoot::Postmortem { proc: p(1), facts: facts.clone() });
-    assert_eq!(rig.examined(1, facts.clone()), [told, Reap { proc: p(1) }]);
+    let report = says(ToRoot::Postmortem { proc: p(1), facts: facts.clone() });
+    assert_eq!(rig.examined(1, facts.clone()), [report, Reap { proc: p(1) }]);
     assert_eq!(rig.examined(1, facts), [], "once");
 }
 
@@ -403,12 +403,12 @@ fn ranks_ended_by_us_are_summarised() {
     assert_eq!(depth_of(&rig.exited(2, exit(1))), Depth::Full);
     assert_eq!(rig.examined(0, Facts::default()), [Reap { proc: p(0) }], "nothing found, nothing said");
     let facts = Facts { error_file: Some("{}".into()), ..Facts::default() };
-    let told = says(ToRoot::Postmortem { proc: p(1), facts: facts.clone() });
-    assert_eq!(rig.examined(1, facts), [told, Reap { proc: p(1) }]);
+    let report = says(ToRoot::Postmortem { proc: p(1), facts: facts.clone() });
+    assert_eq!(rig.examined(1, facts), [report, Reap { proc: p(1) }]);
 }
 
 #[test]
-fn after_success_descendants_may_go_on_writing_for_a_while() {
+fn descendants_may_write_for_a_while_after_success() {
     let mut rig = Rig::running(2);
     rig.streams_end(1);
     rig.exited(0, exit(0));
@@ -500,7 +500,7 @@ fn a_node_that_was_stopped_has_not_used_up_its_patience() {
 }
 
 #[test]
-fn a_count_before_the_last_rank_was_reaped_settles_nothing() {
+fn count_before_last_rank_is_reaped_decides_nothing() {
     let mut rig = Rig::running(1);
     rig.root(ToNode::Kill);
     assert_eq!(rig.left(0), []);
@@ -510,11 +510,11 @@ fn a_count_before_the_last_rank_was_reaped_settles_nothing() {
 }
 
 #[test]
-fn without_the_launcher_everything_is_killed_and_nobody_told() {
+fn everything_is_killed_without_a_report_when_launcher_is_lost() {
     for event in [NodeEvent::EdgeLost, NodeEvent::Signal { sig: Signal::HUP, to: SignalledPart::Agent }] {
         let mut rig = Rig::running(2);
-        assert_eq!(rig.hear(event.clone()), [group(0, KILL), group(1, KILL), SWEEP]);
-        assert_eq!(rig.hear(event), []);
+        assert_eq!(rig.receive(event.clone()), [group(0, KILL), group(1, KILL), SWEEP]);
+        assert_eq!(rig.receive(event), []);
         assert_eq!(rig.exited(0, by(KILL)), [Reap { proc: p(0) }]);
         assert_eq!(rig.exited(1, by(KILL)), [Reap { proc: p(1) }]);
         assert_eq!(rig.left(3), [SWEEP]);
@@ -523,10 +523,10 @@ fn without_the_launcher_everything_is_killed_and_nobody_told() {
 }
 
 #[test]
-fn without_the_guardian_the_launcher_is_told_first() {
+fn lost_guardian_is_reported_before_ranks_are_killed() {
     let mut rig = Rig::running(1);
-    assert_eq!(rig.hear(NodeEvent::GuardianLost), [says(ToRoot::GuardianLost), group(0, KILL), SWEEP]);
-    assert_eq!(rig.hear(NodeEvent::GuardianLost), []);
+    assert_eq!(rig.receive(NodeEvent::GuardianLost), [says(ToRoot::GuardianLost), group(0, KILL), SWEEP]);
+    assert_eq!(rig.receive(NodeEvent::GuardianLost), []);
     rig.streams_end(0);
     rig.exited(0, by(KILL));
     rig.examined(0, Facts::default());
@@ -535,16 +535,16 @@ fn without_the_guardian_the_launcher_is_told_first() {
 }
 
 #[test]
-fn the_loss_of_init_is_told_once_and_not_when_we_ended_it() {
+fn lost_init_is_reported_once_unless_the_agent_ended_it() {
     let mut rig = Rig::running(1);
-    assert_eq!(rig.hear(NodeEvent::InitLost), [says(ToRoot::InitLost), group(0, KILL), SWEEP]);
-    assert_eq!(rig.hear(NodeEvent::InitLost), []);
+    assert_eq!(rig.receive(NodeEvent::InitLost), [says(ToRoot::InitLost), group(0, KILL), SWEEP]);
+    assert_eq!(rig.receive(NodeEvent::InitLost), []);
     let said = says_exit(&rig, 0, by(KILL));
-    assert_eq!(rig.exited(0, by(KILL))[0], asked(said), "told, and known for what it is by what came before");
+    assert_eq!(rig.exited(0, by(KILL))[0], asked(said), "reported, and explained by the message before");
 
     let mut rig = Rig::running(1);
     rig.root(ToNode::Kill);
-    assert_eq!(rig.hear(NodeEvent::InitLost), []);
+    assert_eq!(rig.receive(NodeEvent::InitLost), []);
 }
 
 #[test]
@@ -560,5 +560,5 @@ fn nothing_follows_the_last_action() {
     rig.left(1);
     actions.extend(rig.wait(900));
     assert_eq!(actions.last(), Some(&CloseStreams { proc: p(0) }), "given up, and draining");
-    assert_eq!(rig.hear(NodeEvent::EdgeLost), [Finish(1)]);
+    assert_eq!(rig.receive(NodeEvent::EdgeLost), [Finish(1)]);
 }

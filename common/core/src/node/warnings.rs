@@ -1,8 +1,8 @@
 //! The warning that this host is about to be taken away. It is reported once, whatever the number of its sources.
 //!
-//! A host that shuts down ends the session of sshd as a whole: the agent is sent SIGTERM, and soon after it SIGHUP, and the connection to
+//! A host that shuts down ends the session of sshd as a whole. The agent is sent SIGTERM, and soon after it SIGHUP. The connection to
 //! the launcher ends. The ranks may save for the time of the warning nevertheless. The lease still holds: the launcher starts no other
-//! ranks before it is over.
+//! ranks before it has expired.
 
 use super::{Cx, NodeAction, Notice};
 use crate::node::LeaseAction;
@@ -59,7 +59,7 @@ impl Warnings {
     /// No rank remains: without a connection nothing else is waited for.
     pub(super) fn on_ranks_gone(&mut self, cx: &mut Cx<'_>) {
         if core::mem::take(&mut self.is_cut) {
-            cx.notify(Notice::Unheard);
+            cx.notify(Notice::NoContact);
         }
     }
 

@@ -28,7 +28,7 @@ pub struct TcpStorePlan {
     pub addr: OsBytes,
     /// MASTER_PORT.
     pub port: u16,
-    /// Whom it serves.
+    /// The clients that it serves.
     pub guard: Guard,
     /// How many ranks this host has, which need descriptors too.
     pub ranks: u32,

@@ -64,7 +64,7 @@ impl Worlds {
         Some(self.0.get(&world)?.ending.as_ref()?.began)
     }
 
-    /// Worlds whose time is over.
+    /// Worlds whose time has expired.
     pub(super) fn overdue(&mut self, now: Mono) -> Vec<WorldId> {
         let is_due = |world: &mut World| {
             let ending = world.ending.as_mut();

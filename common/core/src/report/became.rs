@@ -27,5 +27,5 @@ pub enum Became {
     /// An agent that is gone may have started it; nothing is left.
     EndedOrNeverStarted,
     /// Ran at the last report, or may have been started, and was not counted.
-    Unheard,
+    NoContact,
 }

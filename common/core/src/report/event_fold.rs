@@ -19,7 +19,7 @@ use rlaunch_plan::bootstrap::HostFailure;
 use rlaunch_protocol::settings::Tier;
 use rlaunch_protocol::wire::to_root::{Facts, Hello, Leftover, NodeRefusal};
 
-/// How much later than ranks the launcher hears of a signal of the scheduler, at most.
+/// The longest time by which the launcher learns of a scheduler's signal later than the ranks.
 const SIGNAL_LAG: Span = Span::from_millis(250);
 
 /// The knowledge about a job.
@@ -112,7 +112,7 @@ impl RankLine {
 /// The fate of a rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
-    /// Nothing was heard of it yet.
+    /// No event of the rank has come yet.
     Pending,
     /// Runs, as far as is known.
     Running,
@@ -376,14 +376,14 @@ impl Report {
         u32::try_from(pending).ok().filter(|pending| *pending == 0 || !loses_agent(cause))
     }
 
-    /// Ranks that a round has left behind, and that are not back. A rank whose other process has finished well is back, even where it has
-    /// only waited in reserve.
+    /// Ranks without which a round has continued, and that are not back. A rank whose other process has finished well is back, even where
+    /// it has only waited in reserve.
     #[must_use]
     pub fn left_behind(&self) -> Vec<(Rank, Behind)> {
         let of = |(rank, why): (&Rank, &Option<_>)| {
             let again = self.rounds.again.contains(rank);
             let behind = match (why, self.ranks.get(rank.index()).filter(|_| again).map(|line| line.fate)) {
-                (None, _) => Behind::Home,
+                (None, _) => Behind::Discarded,
                 (Some(_), Some(Fate::Ended { status, .. })) if status.is_success() => return None,
                 (Some(_), Some(Fate::Running | Fate::Ended { asked: true, .. })) => Behind::Again,
                 (Some(_), Some(Fate::Ended { asked: false, .. } | Fate::Pending | Fate::NotStarted) | None) => {
@@ -451,10 +451,10 @@ impl Report {
             Fate::Pending if self.agent_lost() && self.left == Some(0) => {
                 return (Became::EndedOrNeverStarted, Span::ZERO);
             }
-            Fate::Pending if self.agent_lost() => return (Became::Unheard, Span::ZERO),
+            Fate::Pending if self.agent_lost() => return (Became::NoContact, Span::ZERO),
             Fate::Pending | Fate::NotStarted => return (Became::NeverStarted, Span::ZERO),
             Fate::Running if self.is_empty(line.node) => return (Became::Ended, Span::ZERO),
-            Fate::Running => return (Became::Unheard, Span::ZERO),
+            Fate::Running => return (Became::NoContact, Span::ZERO),
             Fate::Ended { status, at, asked } => (status, at, asked || self.is_schedulers(status, at)),
         };
         let killed = matches!(status, Status::Signaled { sig: Signal::KILL, .. });

@@ -19,15 +19,15 @@ pub struct Rounds {
     pub count: u32,
     /// The last of them.
     pub last: Vec<RoundLine>,
-    /// Ranks that were left behind, with the reason: they are lost, have left, or were discarded (`None`).
+    /// Ranks without which a round continued, with the reason: they are lost, have left, or were discarded (`None`).
     pub lost: BTreeMap<Rank, Option<Fault>>,
-    /// Of them the ranks for which another process was started since, which need not have taken part.
+    /// Lost ranks for which another process was started since, which need not have taken part.
     pub again: BTreeSet<Rank>,
     /// Why no other round was possible, and the fault that is not made good.
     pub given_up: Option<(Fault, EndReason)>,
 }
 
-/// The fate of a rank that was left behind.
+/// The fate of a rank without which a round continued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Behind {
     /// The rank is lost.
@@ -35,7 +35,7 @@ pub enum Behind {
     /// The rank was lost, and is started again: it is not known whether it has come to take part.
     Again,
     /// The rank was discarded.
-    Home,
+    Discarded,
 }
 
 /// A round, after the first.

@@ -96,7 +96,7 @@ pub enum Finish {
     Stopped(How),
     /// Its host was lost.
     HostLost,
-    /// The log does not tell.
+    /// The log does not show it.
     Unknown,
 }
 

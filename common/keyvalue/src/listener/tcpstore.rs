@@ -32,7 +32,7 @@ const FREE_REQUEST: usize = 4 << 10;
 /// Bytes of unread answers which are free of charge: one answer, as long as a value may be. A client reads an answer before its next request.
 const FREE_ANSWER: usize = 8 << 20;
 
-/// Which process a connection comes from, as its owner tells them apart.
+/// Process that a connection comes from, as its owner distinguishes them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Peer(pub u64);
 
@@ -88,7 +88,7 @@ pub enum Action {
     Write {
         /// To whom.
         client: ClientId,
-        /// Behind what was to be sent before.
+        /// The bytes follow those that were to be sent before.
         bytes: Vec<u8>,
     },
     /// Close the connection, and say `closed`.
@@ -306,8 +306,8 @@ impl TcpStore {
         }
     }
 
-    /// Which opcodes a connection uses. 1.13 and 2.1 begin alike. They part at opcodes 7 and 8, and the first of these settles it:
-    /// only a process with 1.13 has a second connection, on which it has sent nothing yet, or watches keys.
+    /// The opcodes that a connection uses. 1.13 and 2.1 begin alike. They part at opcodes 7 and 8, and the first of these decides. Only a
+    /// process with 1.13 has a second connection, on which it has sent nothing yet, or watches keys.
     fn dialect(&mut self, client: ClientId, bytes: &[u8]) -> Option<Dialect> {
         let session = self.sessions.get(client)?;
         if session.dialect == Some(Dialect::Validated) {
@@ -407,7 +407,7 @@ impl TcpStore {
         self.ask(now, client, ask, reply)
     }
 
-    /// A key of which 1.13 wants to hear each change, until it closes.
+    /// Watches a key: 1.13 is notified of each change, until it closes.
     fn watch(&mut self, now: Mono, client: ClientId, key: &[u8]) -> Result<(), Broken> {
         self.write(client, |out| answer::byte(out, answer::WATCHED))?;
         let epoch = self.epoch(client, false);

@@ -1,7 +1,7 @@
 //! Requests that come twice: each is done once, and answered as often as it comes.
 //!
-//! A connection that breaks leaves its client in doubt whether a request was done. It asks again over the next one, under the
-//! same number, and tells with each request which answers it has: those need not be kept.
+//! A connection that breaks leaves its client in doubt whether a request was done. The client asks again over the next one, under the same
+//! number. Each request names the answers that the client has: those need not be kept.
 
 use super::quota::Quota;
 use super::store_limits::Limits;
@@ -18,7 +18,7 @@ pub(super) const MOST_KEPT: usize = 1024;
 pub(super) enum Known {
     /// The request is new.
     New,
-    /// It still waits.
+    /// The request still waits.
     Open,
     /// Its answer, or the reason why there is none.
     Said(Answer),

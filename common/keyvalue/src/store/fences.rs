@@ -29,7 +29,7 @@ impl Fence {
         if account.fits(Limits::of_ranks(who)) {
             self.arrived.extend(who);
         } else {
-            // Those who stand beside others who are here need no room of their own: near the limit that is worth a copy.
+            // Ranks beside ranks that are here need no room of their own: near the limit that is worth a copy.
             let mut arrived = self.arrived.clone();
             arrived.extend(who);
             if arrived.len() < self.all.len() {

@@ -163,7 +163,7 @@ impl Kv {
         true
     }
 
-    /// The keys with this prefix, at most so many. Keys of rlaunch are listed only for a prefix of theirs.
+    /// The keys with this prefix, at most so many. Keys of rlaunch are listed only for a prefix of rlaunch.
     pub(super) fn list(&self, prefix: &[u8], after: Option<&[u8]>, most: usize) -> Vec<Bytes> {
         let from = match after.filter(|after| *after >= prefix) {
             Some(after) => Bound::Excluded(after),

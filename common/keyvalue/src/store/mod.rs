@@ -53,7 +53,7 @@ pub enum Retry {
 /// An action for the owner of a namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Tell a client.
+    /// Send an answer to a client.
     Answer {
         /// Which of its requests.
         ticket: Ticket,

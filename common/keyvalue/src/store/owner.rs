@@ -256,7 +256,7 @@ impl Owner {
         self.space.poll_timeout()
     }
 
-    /// Whom to tell what, next.
+    /// The next message, and the node that it is for.
     #[must_use]
     pub fn poll_action(&mut self) -> Option<(NodeId, ToCache)> {
         self.out.pop_front()

@@ -53,7 +53,7 @@ impl Queues {
         true
     }
 
-    /// Notifies a client of an item. Nobody else is: who comes second would find nothing.
+    /// Notifies one client of an item: a second client would find nothing.
     pub(super) fn notify(&mut self, account: &mut Quota, client: ClientId, key: &[u8]) {
         if self.notified.entry(client).or_default().insert(Bytes::copy_from_slice(key)) {
             account.hold(Limits::PER_ITEM + key.len());

@@ -174,7 +174,7 @@ fn queues_and_values_are_separate() {
 }
 
 #[test]
-fn a_namespace_that_ends_tells_all_who_wait() {
+fn closed_namespace_notifies_all_waiters() {
     let mut desk = Desk::new();
     desk.answer(Ask::Set(b"k", b"v"));
     let waits = [

@@ -185,7 +185,7 @@ impl Spaces {
         cx.ask(Ask::Set(key_of(generation, node).as_bytes(), &text), Pending::Quiet);
     }
 
-    /// A barrier with other hosts is over: they may have put something.
+    /// Handles the end of a barrier with other hosts: they may have put something.
     pub(super) fn on_barrier(&mut self, generation: Generation) {
         let space = self.all.entry(generation).or_default();
         space.barriers = space.barriers.saturating_add(1);

@@ -62,7 +62,7 @@ impl OfRank {
 #[derive(Debug, Default)]
 struct FarRank {
     value: Option<Vec<u8>>,
-    /// Processes that have got it. One that asks again looks for something newer.
+    /// Processes that have got the value. A process that asks again looks for a newer value.
     given: BTreeSet<ClientId>,
 }
 
@@ -267,7 +267,7 @@ impl Data {
         }
     }
 
-    /// A meeting of these ranks is over.
+    /// Handles the end of a meeting of these ranks.
     pub(super) fn on_meeting(&mut self, layout: &Layout, all: &RankSet) {
         self.own.iter_mut().filter(|(rank, _)| all.contains(**rank)).for_each(|(_, own)| own.has_met = true);
         self.exchanges = self.exchanges.saturating_add(u64::from(core::mem::take(&mut self.is_new)));

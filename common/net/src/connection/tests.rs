@@ -63,18 +63,18 @@ fn a_peer_that_reads_nothing_holds_up_nobody_before_there_is_a_runtime() {
     let halves =
         || (Early::<ToNode>::from_halves(back.into(), output.into()), Early::from_halves(input.into(), answers.into()));
     for (mut a, mut b) in [(Early::<ToNode>::new(here), Early::<ToNode>::new(there)), halves()] {
-        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         let part = ToNode::App { app: AppIndex::new(0), last: false, part: Part(OsBytes::new(vec![7; 256 << 10])) };
         let writer = std::thread::spawn(move || {
             (0..16).for_each(|_| a.send(NodeId::new(0), &part).unwrap());
             let began = Instant::now();
             let taken = (a.flush().unwrap(), a.flush_within(Duration::from_millis(50)).unwrap());
-            tell.send((taken, began.elapsed())).unwrap();
+            sender.send((taken, began.elapsed())).unwrap();
             // The answer comes only once the rest was written.
             assert!(matches!(a.recv().unwrap().body, Body::Message(ToNode::Kill)));
             assert!(a.flush().unwrap());
         });
-        let (taken, took) = told.recv_timeout(Duration::from_secs(20)).expect("it waits for us");
+        let (taken, took) = receiver.recv_timeout(Duration::from_secs(20)).expect("it waits for us");
         assert_eq!(taken, (false, false));
         assert!(took >= Duration::from_millis(50), "{took:?}");
         for _ in 0..16 {
@@ -153,7 +153,7 @@ fn a_small_frame_does_not_hold_what_came_with_it() {
 }
 
 #[test]
-fn a_broken_line_is_told() {
+fn broken_line_is_reported() {
     let (a, b) = pair();
     let stream = StreamId::of(ProcId::new(3), Std::Err);
     runtime().block_on(async {
@@ -162,8 +162,8 @@ fn a_broken_line_is_told() {
         for waits in [true, false] {
             a.broken(NodeId::new(0), Broken { stream, waits }).unwrap();
             poll_fn(|cx| a.poll_flush(cx)).await.unwrap();
-            let Body::Broken(told) = poll_fn(|cx| b.poll_recv(cx)).await.unwrap().body else { panic!("no news") };
-            assert_eq!(told, Broken { stream, waits });
+            let Body::Broken(received) = poll_fn(|cx| b.poll_recv(cx)).await.unwrap().body else { panic!("no news") };
+            assert_eq!(received, Broken { stream, waits });
         }
     });
 }
@@ -197,7 +197,7 @@ fn garbage_closes_the_edge() {
 }
 
 #[test]
-fn an_end_inside_a_frame_is_told_from_an_end() {
+fn end_inside_a_frame_is_distinguished_from_an_end() {
     let (mut a, b) = pair();
     a.write_all(&Header { len: 9, lane: Lane::Control, flags: Flags::NONE, node: NodeId::ROOT, stream: 0 }.to_bytes())
         .unwrap();
@@ -290,7 +290,7 @@ fn last_words() -> Vec<u8> {
 }
 
 #[test]
-fn last_words_are_heard_behind_whole_frames_and_behind_half_a_frame() {
+fn last_words_are_received_after_whole_frames_and_after_half_a_frame() {
     let half = Header { len: 9_000, lane: Lane::Control, flags: Flags::NONE, node: NodeId::ROOT, stream: 0 };
     for before in [Vec::new(), [&half.to_bytes()[..], b"cut off"].concat()] {
         let (mut a, b) = pair();
@@ -305,9 +305,9 @@ fn last_words_are_heard_behind_whole_frames_and_behind_half_a_frame() {
 #[test]
 fn two_halves_are_as_good_as_one_socket() {
     let sockets = || {
-        let (ours, theirs) = pair();
-        let copy = theirs.try_clone().unwrap();
-        (OwnedFd::from(ours.try_clone().unwrap()), OwnedFd::from(ours), OwnedFd::from(copy), OwnedFd::from(theirs))
+        let (near, far) = pair();
+        let copy = far.try_clone().unwrap();
+        (OwnedFd::from(near.try_clone().unwrap()), OwnedFd::from(near), OwnedFd::from(copy), OwnedFd::from(far))
     };
     let pipes = || {
         let (down, up) = (std::io::pipe().unwrap(), std::io::pipe().unwrap());

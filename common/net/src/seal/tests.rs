@@ -70,11 +70,11 @@ fn frames_after_a_beginning_that_was_read_arrive() {
     let (agent, first) = AgentHandshake::begin(&keys, AgentFacts { pid: 1, wall: 2 }).unwrap();
     let (answer, launcher) = receive(&keys, &first).unwrap().1.answer(&keys, &preamble()).unwrap();
     let (_, confirmation, agent) = agent.finish(&keys, &answer).unwrap();
-    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let (near, mut far) = UnixStream::pair().unwrap();
     let (read, unread) = confirmation.split_at(5);
-    theirs.write_all(unread).unwrap();
-    let mut launcher = Early::<ToNode>::begun(ours, read).sealed(launcher);
-    let mut agent = Early::<ToNode>::new(theirs).sealed(agent);
+    far.write_all(unread).unwrap();
+    let mut launcher = Early::<ToNode>::begun(near, read).sealed(launcher);
+    let mut agent = Early::<ToNode>::new(far).sealed(agent);
     agent.grant(NodeId::new(3), 77).unwrap();
     agent.flush().unwrap();
     assert!(matches!(launcher.recv().unwrap().body, Body::Credit(77)));
@@ -83,9 +83,9 @@ fn frames_after_a_beginning_that_was_read_arrive() {
 #[test]
 fn frames_of_both_directions_arrive() {
     let (launcher, agent) = seals();
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let mut launcher = Early::<ToNode>::new(ours).sealed(launcher);
-    let mut agent = Early::<ToNode>::new(theirs).sealed(agent);
+    let (near, far) = UnixStream::pair().unwrap();
+    let mut launcher = Early::<ToNode>::new(near).sealed(launcher);
+    let mut agent = Early::<ToNode>::new(far).sealed(agent);
     launcher.send(NodeId::new(3), &ToNode::Kill).unwrap();
     launcher.flush().unwrap();
     assert!(matches!(agent.recv().unwrap().body, Body::Message(ToNode::Kill)));
@@ -99,10 +99,10 @@ fn frames_of_both_directions_arrive() {
 fn bulk_is_whole_and_in_order() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (launcher, agent) = seals();
-    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (near, far) = UnixStream::pair().unwrap();
     runtime.block_on(async {
-        let mut launcher = Early::<ToNode>::new(ours).sealed(launcher).into_connection().unwrap();
-        let mut agent = Early::<ToNode>::new(theirs).sealed(agent).into_connection().unwrap();
+        let mut launcher = Early::<ToNode>::new(near).sealed(launcher).into_connection().unwrap();
+        let mut agent = Early::<ToNode>::new(far).sealed(agent).into_connection().unwrap();
         let stream = StreamId::of(ProcId::new(1), Std::Out);
         let all: Vec<u8> = (0..8 << 20).map(|at: u32| u8::try_from(at % 251).unwrap()).collect();
         let (mut rest, mut received) = (all.as_slice(), Vec::new());
@@ -133,22 +133,22 @@ fn bulk_is_whole_and_in_order() {
 /// The bytes of a message as the agent's side seals it.
 fn sealed(agent: Seal) -> (Vec<u8>, [u8; 32]) {
     let last_words = agent.opener.last_words;
-    let (ours, mut theirs) = UnixStream::pair().unwrap();
-    let mut agent = Early::<ToNode>::new(ours).sealed(agent);
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let mut agent = Early::<ToNode>::new(near).sealed(agent);
     agent.send(NodeId::new(3), &ToNode::Kill).unwrap();
     agent.flush().unwrap();
     drop(agent);
     let mut bytes = Vec::new();
-    theirs.read_to_end(&mut bytes).unwrap();
+    far.read_to_end(&mut bytes).unwrap();
     (bytes, last_words)
 }
 
 /// The frames that the launcher reads from these bytes.
 fn received(launcher: Seal, bytes: &[u8]) -> Vec<Result<Body<ToNode>, Closed>> {
-    let (ours, mut theirs) = UnixStream::pair().unwrap();
-    theirs.write_all(bytes).unwrap();
-    drop(theirs);
-    let mut launcher = Early::<ToNode>::new(ours).sealed(launcher);
+    let (near, mut far) = UnixStream::pair().unwrap();
+    far.write_all(bytes).unwrap();
+    drop(far);
+    let mut launcher = Early::<ToNode>::new(near).sealed(launcher);
     let mut all = Vec::new();
     while !matches!(all.last(), Some(Err(_) | Ok(Body::Last(_)))) {
         all.push(launcher.recv().map(|frame| frame.body));

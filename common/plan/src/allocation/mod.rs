@@ -76,7 +76,7 @@ pub enum TaskOrder {
     /// Host by host.
     #[default]
     Block,
-    /// This number of tasks on each host in turn.
+    /// A number of tasks on each host in turn.
     Plane(u32),
     /// The host of each.
     Listed(Vec<String>),

@@ -23,7 +23,7 @@ struct Names {
     cpus_per_task: String,
     /// Set where the user asked for a number of tasks. The first is their number.
     asked: [String; 2],
-    /// Of a heterogeneous job.
+    /// The component of a heterogeneous job.
     component: Option<u32>,
 }
 

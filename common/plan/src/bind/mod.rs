@@ -49,7 +49,7 @@ pub enum CpuList {
         /// Its cores.
         cores: Vec<u32>,
     },
-    /// This number of cores, after the cores of the ranks before it. A kind of unit widens them to whole units of it.
+    /// A number of cores, after the cores of the ranks before it. A kind of unit widens them to whole units of it.
     Next(u32, Option<Level>),
 }
 

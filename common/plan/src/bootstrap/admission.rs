@@ -170,7 +170,7 @@ impl Admission {
     /// The sender has confirmed the answer, so it knows the key of its host: its connection is the edge.
     ///
     /// # Errors
-    /// Another connection has become the edge meanwhile, or this one is over: it is to be closed.
+    /// Another connection has become the edge meanwhile, or this one has expired: it is to be closed.
     pub fn admit(&mut self, caller: Caller) -> Result<NodeId, Refusal> {
         let hello = self.hello(caller)?;
         if !self.pending.is_answered(caller.0) {

@@ -173,7 +173,7 @@ pub fn marker(job: impl fmt::Display) -> String {
 
 /// The finding of a scanner.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum Finding {
     /// Nothing yet.
     Nothing,
     /// An answer.
@@ -217,28 +217,28 @@ impl Scanner {
     }
 
     /// The next answer.
-    pub fn next_heard(&mut self) -> Heard {
+    pub fn next_finding(&mut self) -> Finding {
         let Some(at) = memchr::memmem::find(&self.unread, self.marker.as_bytes()) else {
             // The end may be the beginning of a marker.
             let surplus = self.unread.len().saturating_sub(self.marker.len());
             self.drop_noise(surplus);
-            return if self.noise > self.most_noise { Heard::Noise } else { Heard::Nothing };
+            return if self.noise > self.most_noise { Finding::Noise } else { Finding::Nothing };
         };
         let line = self.unread.get(at + self.marker.len()..).unwrap_or_default();
         let Some(len) = memchr::memchr(b'\n', line) else {
             if line.len() <= LONGEST {
-                return Heard::Nothing;
+                return Finding::Nothing;
             }
-            let heard = Heard::Garbled(line.get(..80).unwrap_or_default().into());
+            let finding = Finding::Garbled(line.get(..80).unwrap_or_default().into());
             self.drop_noise(at + self.marker.len());
-            return heard;
+            return finding;
         };
         let answer = line.get(..len).unwrap_or_default();
-        let heard = Answer::parse(answer).map_or_else(|| Heard::Garbled(answer.into()), Heard::Answer);
+        let finding = Answer::parse(answer).map_or_else(|| Finding::Garbled(answer.into()), Finding::Answer);
         let end = at + self.marker.len() + len + 1;
         self.drop_noise(at);
         self.unread.drain(..(end - at).min(self.unread.len()));
-        if self.noise > self.most_noise { Heard::Noise } else { heard }
+        if self.noise > self.most_noise { Finding::Noise } else { finding }
     }
 
     /// Bytes after the last answer: they belong to the edge.
@@ -311,14 +311,14 @@ mod tests {
                 stream.extend_from_slice(format!("{}{}\n", marker(JOB), answer.to_line()).as_bytes());
             }
             let mut scanner = Scanner::new(JOB);
-            let mut heard = Vec::new();
+            let mut found = Vec::new();
             for piece in stream.chunks(cut) {
                 scanner.push(piece);
-                while let Heard::Answer(answer) = scanner.next_heard() {
-                    heard.push(answer);
+                while let Finding::Answer(answer) = scanner.next_finding() {
+                    found.push(answer);
                 }
             }
-            prop_assert_eq!(heard, sent);
+            prop_assert_eq!(found, sent);
             scanner.push(&rest);
             prop_assert_eq!(scanner.rest(), &rest[..]);
         }
@@ -329,7 +329,7 @@ mod tests {
             for piece in pieces {
                 scanner.push(marker(JOB).as_bytes());
                 scanner.push(&piece);
-                while !matches!(scanner.next_heard(), Heard::Nothing | Heard::Noise) {}
+                while !matches!(scanner.next_finding(), Finding::Nothing | Finding::Noise) {}
             }
         }
     }
@@ -338,26 +338,26 @@ mod tests {
     fn noise_has_an_end() {
         let mut scanner = Scanner::new(JOB);
         scanner.push(&vec![b'x'; NOISE]);
-        assert_eq!(scanner.next_heard(), Heard::Nothing);
+        assert_eq!(scanner.next_finding(), Finding::Nothing);
         scanner.push(format!("{}READY tmp\n", marker(JOB)).as_bytes());
-        assert_eq!(scanner.next_heard(), Heard::Answer(Answer::Ready(Place::Tmp)), "64 KiB are skipped");
+        assert_eq!(scanner.next_finding(), Finding::Answer(Answer::Ready(Place::Tmp)), "64 KiB are skipped");
 
         let mut scanner = Scanner::new(JOB);
         scanner.push(&vec![b'x'; NOISE + 100]);
-        assert_eq!(scanner.next_heard(), Heard::Noise);
+        assert_eq!(scanner.next_finding(), Finding::Noise);
         assert_eq!(scanner.noise().len(), KEPT);
 
         let mut scanner = Scanner::new(JOB);
         scanner.push(&vec![b'x'; NOISE + 1]);
         scanner.push(format!("{}READY tmp\n", marker(JOB)).as_bytes());
-        assert_eq!(scanner.next_heard(), Heard::Noise, "also when it comes at once");
+        assert_eq!(scanner.next_finding(), Finding::Noise, "also when it comes at once");
     }
 
     #[test]
     fn another_jobs_marker_is_noise() {
         let mut scanner = Scanner::new(JOB);
         scanner.push(format!("{}READY tmp\n", marker(JobId([1; 16]))).as_bytes());
-        assert_eq!(scanner.next_heard(), Heard::Nothing);
+        assert_eq!(scanner.next_finding(), Finding::Nothing);
     }
 
     #[test]
@@ -365,7 +365,7 @@ mod tests {
         for garbled in ["READY", "READY moon", "", "UP ab 1", "UP ab x 1", "HELLO"] {
             let mut scanner = Scanner::new(JOB);
             scanner.push(format!("{}{garbled}\n", marker(JOB)).as_bytes());
-            assert_eq!(scanner.next_heard(), Heard::Garbled(garbled.into()));
+            assert_eq!(scanner.next_finding(), Finding::Garbled(garbled.into()));
         }
     }
 }

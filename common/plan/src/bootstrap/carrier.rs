@@ -88,9 +88,9 @@ impl fmt::Display for CarrierKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename = "", rename_all = "lowercase")]
 pub enum CarrierEnd {
-    /// It exited with this code.
+    /// The carrier exited with this code.
     Code(u8),
-    /// A signal ended it.
+    /// A signal ended the carrier.
     #[serde(serialize_with = "name_of_signal")]
     Signal(u8),
 }

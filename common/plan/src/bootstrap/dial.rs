@@ -1,6 +1,6 @@
 //! A host, from the first ssh to a connected edge: retries, failures, and their times.
 
-use super::answer::{Answer, Heard, Place, Scanner};
+use super::answer::{Answer, Finding, Place, Scanner};
 use super::argv::{SshOptions, Target};
 use super::carrier::{Carrier, CarrierEnd};
 use super::failure::{Failure, Why};
@@ -162,7 +162,7 @@ pub enum DialAction {
     Seal([u8; FIRST_MESSAGE]),
     /// How far it is.
     Stage(Stage),
-    /// Nothing was heard since ssh was started, and for a while.
+    /// No output has arrived since ssh was started, and for a while.
     Silent,
     /// The edge is ssh's stdin and stdout from here on.
     Up(Up),
@@ -205,7 +205,7 @@ pub struct Dial {
     facts: Option<OsBytes>,
     asked: Mono,
     deadline: Option<Mono>,
-    /// While nothing was heard of this ssh.
+    /// End of the wait for the first output of this ssh. `None`: there was some.
     silent_at: Option<Mono>,
     actions: VecDeque<DialAction>,
 }
@@ -255,8 +255,8 @@ impl Dial {
         }
     }
 
-    /// We stood still for so long: that is not the host's time.
-    pub fn stood_still(&mut self, span: Span) {
+    /// Excludes a span in which the launcher was suspended: it is not the host's time.
+    pub fn exclude_suspension(&mut self, span: Span) {
         for at in [&mut self.deadline, &mut self.silent_at] {
             *at = at.map(|at| at + span);
         }
@@ -306,13 +306,13 @@ impl Dial {
         self.state = State::Over;
     }
 
-    fn heard(&mut self, now: Mono) {
+    fn read_answers(&mut self, now: Mono) {
         while let State::Open(stage) = self.state {
-            match self.scanner.next_heard() {
-                Heard::Nothing => return,
-                Heard::Noise => self.close(now, Some(self.noise(stage))),
-                Heard::Garbled(what) => self.close(now, Some(Why::Garbled(what))),
-                Heard::Answer(answer) => self.answered(now, stage, answer),
+            match self.scanner.next_finding() {
+                Finding::Nothing => return,
+                Finding::Noise => self.close(now, Some(self.noise(stage))),
+                Finding::Garbled(what) => self.close(now, Some(Why::Garbled(what))),
+                Finding::Answer(answer) => self.answered(now, stage, answer),
             }
         }
     }
@@ -347,8 +347,8 @@ impl Dial {
                 self.actions.push_back(DialAction::SendBinary);
                 self.enter(Stage::Sending(place));
             }
-            (Stage::Connecting, Answer::Arch(theirs)) => {
-                self.close(now, Some(Why::Arch { theirs, ours: self.plan.line.arch }));
+            (Stage::Connecting, Answer::Arch(host)) => {
+                self.close(now, Some(Why::Arch { host, own: self.plan.line.arch }));
             }
             (Stage::Connecting, Answer::Nowhere(list)) => self.close(now, Some(Why::Nowhere(list))),
             (Stage::Connecting, Answer::Unusable(why)) => self.close(now, Some(Why::Unusable(why))),
@@ -428,7 +428,7 @@ impl Dial {
     fn ssh_failed(&mut self, now: Mono, end: CarrierEnd) {
         match self.words.trouble() {
             Some(trouble @ Trouble::Throttled) => self.pause(now, trouble),
-            // Nobody types a password twice for the same answer.
+            // No user types a password twice for the same answer.
             Some(trouble @ (Trouble::Closed | Trouble::Lost)) if !self.plan.carrier.may_prompt() => {
                 self.closed += 1;
                 self.pause(now, trouble);
@@ -488,7 +488,7 @@ impl Machine for Dial {
             }
             (State::Open(_), DialEvent::Out(bytes)) => {
                 self.scanner.push(&bytes);
-                self.heard(now);
+                self.read_answers(now);
             }
             (State::Open(_) | State::Closing { .. } | State::Up, DialEvent::Err(bytes)) => self.words.push(&bytes),
             (State::Open(stage), DialEvent::Ended(end)) => self.ended(now, *stage, end),

@@ -80,10 +80,10 @@ pub enum Why {
     Garbled(OsBytes),
     /// Another architecture.
     Arch {
-        /// Theirs.
-        theirs: OsBytes,
-        /// Ours.
-        ours: &'static str,
+        /// Architecture of the host.
+        host: OsBytes,
+        /// Architecture of this rlaunch.
+        own: &'static str,
     },
     /// There is no place for the binary: each with its reason.
     Nowhere(OsBytes),
@@ -183,7 +183,7 @@ impl fmt::Display for Reason<'_> {
             Why::Shell(end) => write!(f, "the login shell there ended at once ({end})"),
             Why::Noise => f.write_str("the login shell there prints more than 64 KiB before it runs a command"),
             Why::Garbled(what) => write!(f, "something else is printed there where the answer belongs: '{what}'"),
-            Why::Arch { theirs, ours } => write!(f, "its architecture is {theirs}, and this rlaunch is for {ours}"),
+            Why::Arch { host, own } => write!(f, "its architecture is {host}, and this rlaunch is for {own}"),
             Why::Nowhere(list) => places(f, list),
             Why::Unquotable(error) => error.fmt(f),
             Why::Unusable(why) => {
@@ -283,7 +283,7 @@ impl Failure {
         }
     }
 
-    /// srun says that the job is over.
+    /// Whether srun reports that the job has ended.
     fn is_over(&self) -> bool {
         srun::OVER.iter().any(|text| memchr::memmem::find(&self.words, text.as_bytes()).is_some())
     }
@@ -330,8 +330,8 @@ impl Hint for Failure {
                 "salloc or sbatch again: that job is over; or --launcher local".into()
             }
             Why::Carrier(_) | Why::Shell(_) | Why::Agent(_) | Why::NoEdge | Why::Impostor => {
-                let tells = format!(", to see what {} says", self.carrier);
-                format!("{}{tells}", by_hand()?).into()
+                let purpose = format!(", to see what {} says", self.carrier);
+                format!("{}{purpose}", by_hand()?).into()
             }
             Why::Noise | Why::Garbled(_) => "let the shell's start-up files print nothing where no terminal is".into(),
             Why::Arch { .. } | Why::Stranger { .. } => {

@@ -22,9 +22,9 @@ const ASKED: usize = 4;
 /// The next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
-    /// This host starts.
+    /// A host starts.
     Start(NodeId),
-    /// Which way ssh takes to this host has to be found out.
+    /// The way of ssh to a host has to be found out.
     Ask(NodeId),
 }
 
@@ -184,7 +184,7 @@ impl Fanout {
                     self.asked.insert(*node, at);
                     return Some(Turn::Ask(*node));
                 }
-                // It comes back with the next of its kind.
+                // The group comes back with the next host of its kind.
                 None => {}
             }
         }
@@ -227,7 +227,7 @@ impl Fanout {
         self.heads.extend(head.map(|head| (head, lane)));
     }
 
-    /// Which way ssh takes to this host, and to all of its kind. It may have been given up meanwhile.
+    /// Records the way of ssh to this host, and to all of its kind. The host may have been given up meanwhile.
     pub fn on_way(&mut self, node: NodeId, way: Way) {
         let Some(group) = self.asked.remove(&node).and_then(|at| self.groups.get_mut(at)) else { return };
         let next = self.jumps.len();
@@ -246,8 +246,8 @@ impl Fanout {
         self.look_at(Lane::Unknown);
     }
 
-    /// Nothing was heard from this host for a while since it was its turn: another may have its place. With a single place it does
-    /// nothing: a user may be typing a password.
+    /// Records that no output of this host has arrived for a while since its turn began: another may have its place. With a single place
+    /// nothing changes: a user may be typing a password.
     pub fn silent(&mut self, node: NodeId) {
         if self.most > 1 && self.hosts.get(&node).is_some_and(|host| host.turn == Place::Holds) {
             self.hushed.push_back(node);
@@ -267,7 +267,7 @@ impl Fanout {
         }
     }
 
-    /// This host has answered, or was given up.
+    /// Records that this host has answered, or was given up.
     pub fn done(&mut self, node: NodeId) {
         let Some(Host { number, group: at, turn }) = self.hosts.remove(&node) else { return };
         match turn {

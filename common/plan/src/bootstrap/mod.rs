@@ -25,7 +25,7 @@ pub mod tcp_hello;
 mod tests;
 
 pub use admission::{Admission, Caller, Refused};
-pub use answer::{Answer, Heard, Place, Scanner};
+pub use answer::{Answer, Finding, Place, Scanner};
 pub use argv::{IS_OPEN, SshOptions, Target, TargetError, argv, connection, question};
 pub use carrier::{Carrier, CarrierEnd, CarrierKind};
 pub use carrier_event::{CarrierEvent, CarrierNews};

@@ -54,10 +54,10 @@ pub enum PreambleError {
     #[error("stdin does not begin with data of rlaunch: a start-up file of the login shell may have read it")]
     Foreign,
     /// A launcher that speaks another version.
-    #[error("the launcher speaks version {theirs} of the wire, this agent {WIRE}: both must be the same rlaunch")]
+    #[error("the launcher speaks version {launcher} of the wire, this agent {WIRE}: both must be the same rlaunch")]
     Version {
         /// The launcher's version.
-        theirs: u32,
+        launcher: u32,
     },
 }
 
@@ -96,7 +96,7 @@ impl Preamble {
         }
         let version = u32::from_le_bytes(take(&mut rest).ok_or(foreign)?);
         if version != WIRE {
-            return Err(PreambleError::Version { theirs: version });
+            return Err(PreambleError::Version { launcher: version });
         }
         let node = NodeId::new(u32::from_le_bytes(take(&mut rest).ok_or(foreign)?));
         let lease = Span::from_millis(u64::from_le_bytes(take(&mut rest).ok_or(foreign)?));
@@ -176,7 +176,7 @@ mod tests {
     fn another_version_is_named() {
         let mut bytes = example().to_bytes();
         bytes[8] = 9;
-        assert_eq!(Preamble::parse(&bytes), Err(PreambleError::Version { theirs: 9 }));
+        assert_eq!(Preamble::parse(&bytes), Err(PreambleError::Version { launcher: 9 }));
     }
 
     #[test]

@@ -94,11 +94,11 @@ const FILE: &str = concat!(
     "r=owner; [ -O \"$n\" ] || [ \"$3\" = 0 ] || return 1; s=$5; }; ",
 );
 
-/// The other checks. `c`: is the directory ours, and the file in it our binary? Else `r` says why not. `-O` (owned by us),
-/// `-L` (a link) and `ls -ldn` are in every sh and ls there is. Of what ls says only the modes and the size are looked at; each
-/// process costs the host a millisecond or two, so one ls tells of both. It sorts: the directory comes first.
+/// The other checks. `c`: is the directory ours, and the file in it our binary? Else `r` has the reason. `-O` (owned by us), `-L` (a link)
+/// and `ls -ldn` are in every sh and ls there is. Only the modes and the size in the output of ls are read. Each process costs the host a
+/// millisecond or two, so one ls shows both. Its output is sorted: the directory comes first.
 ///
-/// `h`: is it unspoiled? The binary tells itself where there is no cksum.
+/// `h`: is it unspoiled? The binary checks itself where there is no cksum.
 const CHECKS: &str = concat!(
     "h() { command -v cksum >/dev/null 2>&1 || { \"$1\" agent verify $H >/dev/null 2>&1; return; }; ",
     "case $(cksum <\"$1\" 2>/dev/null) in \"$C $S\"*) return 0;; esac; return 1; }; ",
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_are_those_that_are_told() {
+    fn line_names_the_directory_of_each_place() {
         let all = line(&plan(), &[]).unwrap();
         let cache = "${XDG_CACHE_HOME:-${HOME:-/nonexistent}/.cache}/rlaunch";
         for (place, at) in [("cache", cache), ("tmp", "/tmp/rlaunch-$(id -u)"), ("shm", "/dev/shm/rlaunch-$(id -u)")] {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_no_shell_could_be_told_is_refused_only_if_it_was_asked_for() {
+    fn path_that_cannot_be_quoted_is_refused_only_if_it_was_asked_for() {
         let odd = LinePlan { same: Some("/home/o'neil/rlaunch".into()), ..plan() };
         assert!(!line(&odd, &[]).unwrap().contains("neil"));
         for path in ["/home/o'neil/rlaunch", "rlaunch", "/a/$HOME", "/a`id`", "/a\"b", "/a!b", "/a\\b", "/a\nb"] {

@@ -51,7 +51,7 @@ const ALONE: [&str; 3] = ["--unbuffered", "--nodes=1", "--ntasks=1"];
 /// A line that srun 22.05 prints for `--cpu-bind=none` where the cluster binds no processors, `--quiet` or not.
 pub(super) const NOISE: &str = "srun: cluster configuration lacks support for cpu binding";
 
-/// Words of srun about a job that is over.
+/// Words of srun about a job that has ended.
 pub(super) const OVER: [&str; 4] =
     ["Invalid job id specified", "already completing or completed", "has been revoked", "has expired"];
 
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn environment_of_srun_is_told_from_its_words() {
+    fn environment_of_srun_is_distinguished_from_its_words() {
         let plan = SrunPlan { environment: ["PATH=/bin", "TZ="].map(OsBytes::from).into(), ..SrunPlan::default() };
         let words = plan.config_argv();
         let (pairs, program) = without_env(&words);

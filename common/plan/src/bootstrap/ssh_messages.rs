@@ -11,7 +11,7 @@ pub const KEPT: usize = 4 << 10;
 /// Most lines that are shown.
 const SHOWN: usize = 3;
 
-/// Why ssh did not get through, as far as its words tell.
+/// Reason why ssh did not get through, as far as its words show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Trouble {
     /// Too many log in at a time: worth another try.
@@ -46,7 +46,7 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Throttled => "it cut every connection off: too many log in at a time",
-            // Told of a connection that is not shared: after one that is, another is tried.
+            // Reported for a connection that is not shared: after a shared one, another is tried.
             Self::MasterFull => "it takes no session, on a connection of its own either",
             Self::NoForwarding => "its jump host forbids to forward connections",
             Self::Denied => "ssh was denied access",
@@ -225,8 +225,8 @@ impl Words {
         })
     }
 
-    /// The lines that matter, in one: the first that says what the trouble is, behind those that say its cause, or the last ones.
-    /// Before an end without a reason the host may have said one.
+    /// The lines that matter, in one: the first that names the trouble, after those that name its cause, or the last ones. Before an end
+    /// without a reason the host may have printed one.
     #[must_use]
     pub fn shown(&self) -> OsBytes {
         // A frame around a warning says nothing that the lines below it do not.
@@ -234,7 +234,7 @@ impl Words {
         let is_noise = |line: &&[u8]| is_frame(line) || line.starts_with(NOISE.as_bytes());
         let lines: Vec<&[u8]> = lines(&self.kept).filter(|line| !is_noise(line)).collect();
         let trouble = self.trouble();
-        let tells = |line: &&&[u8]| {
+        let names_trouble = |line: &&&[u8]| {
             let says = |text: &&str| memchr::memmem::find(line, text.as_bytes()).is_some();
             let row = if trouble == Some(Trouble::NoForwarding) { Some(Trouble::MasterFull) } else { trouble };
             match row {
@@ -244,9 +244,9 @@ impl Words {
         };
         let is_cause = |line: &&[u8]| {
             let begins = |(kind, text): &(Trouble, &str)| Some(*kind) == trouble && line.starts_with(text.as_bytes());
-            CAUSES.iter().any(begins) && !tells(&line)
+            CAUSES.iter().any(begins) && !names_trouble(&line)
         };
-        match lines.iter().position(|line| tells(&line)) {
+        match lines.iter().position(|line| names_trouble(&line)) {
             Some(at) if matches!(trouble, Some(Trouble::Closed | Trouble::Lost)) => {
                 last(lines.get(..=at).unwrap_or_default())
             }
@@ -412,13 +412,13 @@ mod tests {
     }
 
     #[test]
-    fn shows_the_line_that_tells() {
+    fn line_that_names_the_trouble_is_shown() {
         let text = "*** welcome ***\nssh: Could not resolve hostname x: Name or service not known\r\n\n";
         assert_eq!(words(text).shown(), "ssh: Could not resolve hostname x: Name or service not known".into());
         assert_eq!(words("a\nb\n\nc\nd\n").shown(), "b; c; d".into());
     }
 
-    /// As OpenSSH 9.2 says it, behind what a .bashrc says.
+    /// Messages of OpenSSH 9.2, after those of a .bashrc.
     #[test]
     fn after_the_login_only_the_connection_can_have_failed() {
         let rc = "bash: /opt/env.sh: Permission denied";

@@ -5,7 +5,7 @@
 //!
 //! A host that this way does not reach falls back to an srun of its own, over whose stdin and stdout a binary can be sent.
 
-use super::answer::{Answer, Heard, Place, Scanner};
+use super::answer::{Answer, Finding, Place, Scanner};
 use super::argv::Target;
 use super::carrier::{CarrierEnd, CarrierKind};
 use super::carrier_event::CarrierNews;
@@ -221,8 +221,8 @@ impl StepDial {
         matches!(self.state, State::New | State::Open) && !self.waiting.is_empty()
     }
 
-    /// We stood still for so long: that is not the hosts' time.
-    pub fn stood_still(&mut self, span: Span) {
+    /// Excludes a span in which the launcher was suspended: it is not the hosts' time.
+    pub fn exclude_suspension(&mut self, span: Span) {
         for at in [&mut self.deadline, &mut self.fall_back_at, &mut self.words_at] {
             *at = at.map(|at| at + span);
         }
@@ -271,16 +271,16 @@ impl StepDial {
         ));
     }
 
-    fn heard(&mut self, now: Mono) {
+    fn read_answers(&mut self, now: Mono) {
         loop {
-            let (host, why, back) = match self.scanner.next_heard() {
-                Heard::Nothing | Heard::Noise => return,
-                Heard::Answer(Answer::Absent(host)) => (host, Why::Absent, FallBack::Absent),
-                Heard::Answer(Answer::Unconnected { host, why }) => {
+            let (host, why, back) = match self.scanner.next_finding() {
+                Finding::Nothing | Finding::Noise => return,
+                Finding::Answer(Answer::Absent(host)) => (host, Why::Absent, FallBack::Absent),
+                Finding::Answer(Answer::Unconnected { host, why }) => {
                     (host, Why::Unconnected(why.clone()), FallBack::Unconnected { reason: why })
                 }
-                Heard::Garbled(_)
-                | Heard::Answer(
+                Finding::Garbled(_)
+                | Finding::Answer(
                     Answer::Ready(_)
                     | Answer::Need(_)
                     | Answer::Arch(_)
@@ -333,7 +333,7 @@ impl StepDial {
         self.deadline.map_or(self.plan.limit, |deadline| deadline.since(now))
     }
 
-    /// This way does not reach a host.
+    /// Handles a host that this way does not reach.
     fn miss(&mut self, now: Mono, node: NodeId, why: Why, back: FallBack) {
         if let (Program::Binary { .. }, FallBack::Absent) = (&self.plan.program, &back) {
             return self.with_shell(now, node);
@@ -402,7 +402,7 @@ impl Machine for StepDial {
             }
             (State::Open, StepEvent::Out(bytes)) => {
                 self.scanner.push(&bytes);
-                self.heard(now);
+                self.read_answers(now);
             }
             (State::Open | State::Closing { .. }, StepEvent::Err(bytes)) => {
                 self.words.push(&bytes);

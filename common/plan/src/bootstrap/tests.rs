@@ -55,7 +55,7 @@ struct Bench {
 impl Bench {
     fn started() -> Self {
         let mut bench = Self { dial: Dial::new(plan()), now: AT };
-        let done = bench.tell(DialEvent::Start);
+        let done = bench.send(DialEvent::Start);
         assert!(matches!(&done[..], [DialAction::Start(_), DialAction::Stage(Stage::Connecting)]), "{done:?}");
         bench
     }
@@ -64,13 +64,13 @@ impl Bench {
         core::iter::from_fn(|| self.dial.poll_action()).collect()
     }
 
-    fn tell(&mut self, event: DialEvent) -> Vec<DialAction> {
+    fn send(&mut self, event: DialEvent) -> Vec<DialAction> {
         self.dial.handle(self.now, event);
         self.actions()
     }
 
     fn say(&mut self, answer: &Answer) -> Vec<DialAction> {
-        self.tell(DialEvent::Out(format!("{}{}\n", marker(JOB), answer.to_line()).into_bytes()))
+        self.send(DialEvent::Out(format!("{}{}\n", marker(JOB), answer.to_line()).into_bytes()))
     }
 
     fn up(&mut self) -> Vec<DialAction> {
@@ -79,8 +79,8 @@ impl Bench {
     }
 
     fn end(&mut self, words: &str, code: u8) -> Vec<DialAction> {
-        self.tell(DialEvent::Err(words.as_bytes().to_vec()));
-        self.tell(DialEvent::Ended(CarrierEnd::Code(code)))
+        self.send(DialEvent::Err(words.as_bytes().to_vec()));
+        self.send(DialEvent::Ended(CarrierEnd::Code(code)))
     }
 
     fn pass(&mut self, span: Span) -> Vec<DialAction> {
@@ -92,18 +92,18 @@ impl Bench {
     /// The failure after ssh was asked to end and did.
     fn closed(&mut self, done: &[DialAction]) -> Why {
         assert_eq!(done.last(), Some(&DialAction::Kill { hard: false }), "{done:?}");
-        failure(&self.tell(DialEvent::Ended(CarrierEnd::Signal(15))))
+        failure(&self.send(DialEvent::Ended(CarrierEnd::Signal(15))))
     }
 }
 
-/// A host that srun was to reach, after srun has said this and ended.
-fn step_ends(heard: Option<Answer>, words: &str, end: CarrierEnd) -> Vec<DialAction> {
+/// A host that srun was to reach, after srun has printed these words and ended.
+fn step_ends(answered: Option<Answer>, words: &str, end: CarrierEnd) -> Vec<DialAction> {
     let carrier = Carrier::Srun(SrunPlan::default());
     let mut bench = Bench { dial: Dial::new(DialPlan { carrier, ..plan() }), now: AT };
-    bench.tell(DialEvent::Start);
-    heard.iter().for_each(|answer| drop(bench.say(answer)));
-    bench.tell(DialEvent::Err(words.as_bytes().to_vec()));
-    bench.tell(DialEvent::Ended(end))
+    bench.send(DialEvent::Start);
+    answered.iter().for_each(|answer| drop(bench.say(answer)));
+    bench.send(DialEvent::Err(words.as_bytes().to_vec()));
+    bench.send(DialEvent::Ended(end))
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn failure(done: &[DialAction]) -> Why {
 #[test]
 fn warm() {
     let mut bench = Bench::started();
-    assert!(bench.tell(DialEvent::Out(b"Welcome to node7\n".to_vec())).is_empty());
+    assert!(bench.send(DialEvent::Out(b"Welcome to node7\n".to_vec())).is_empty());
     let done = bench.say(&Answer::Ready(Place::Cache));
     let preamble = plan().preamble.to_bytes().to_vec();
     assert_eq!(done, [DialAction::Write(preamble), DialAction::Stage(Stage::Starting(Place::Cache))]);
@@ -187,21 +187,21 @@ fn permanent_ssh_errors_are_reported_at_once() {
         assert!(words.is_empty() || matches!(&done[0], DialAction::Failed(f) if !f.words.is_empty()));
     }
     let said = OsBytes::from("no such file or directory");
-    let done = Bench::started().tell(DialEvent::NoStart { errno: 2, said: said.clone() });
+    let done = Bench::started().send(DialEvent::NoStart { errno: 2, said: said.clone() });
     assert_eq!(failure(&done), Why::NoCarrier { errno: 2, said });
 }
 
 #[test]
 fn a_login_shell_that_exits_is_quoted() {
     let mut bench = Bench::started();
-    bench.tell(DialEvent::Out(b"This account is currently not available.\n".to_vec()));
-    let done = bench.tell(DialEvent::Ended(CarrierEnd::Code(1)));
+    bench.send(DialEvent::Out(b"This account is currently not available.\n".to_vec()));
+    let done = bench.send(DialEvent::Ended(CarrierEnd::Code(1)));
     let [DialAction::Failed(failure)] = &done[..] else { panic!("{done:?}") };
     assert_eq!(failure.why, Why::Shell(CarrierEnd::Code(1)));
     assert_eq!(failure.words.to_string(), "This account is currently not available.");
     // sshd's Banner comes on stderr, whatever command it runs then.
     let mut bench = Bench::started();
-    bench.tell(DialEvent::Out(b"You may only\n\nfetch files here.\n".to_vec()));
+    bench.send(DialEvent::Out(b"You may only\n\nfetch files here.\n".to_vec()));
     let done = bench.end("*** Authorized users only ***\r\n", 1);
     let [DialAction::Failed(failure)] = &done[..] else { panic!("{done:?}") };
     assert_eq!(failure.words.to_string(), "You may only; fetch files here.; *** Authorized users only ***");
@@ -313,7 +313,7 @@ fn named_file_that_is_no_agent_is_reported() {
     let mut named = plan();
     named.line.named = Some("/bin/true".into());
     let mut bench = Bench { dial: Dial::new(named), now: AT };
-    bench.tell(DialEvent::Start);
+    bench.send(DialEvent::Start);
     bench.say(&Answer::Ready(Place::Named));
     let why = failure(&bench.end("", 0));
     assert_eq!(why, Why::Stranger { path: "/bin/true".into(), end: Some(CarrierEnd::Code(0)) });
@@ -324,13 +324,13 @@ fn named_file_that_is_no_agent_is_reported() {
 }
 
 #[test]
-fn a_host_tells_what_it_was_asked_for_and_nothing_else() {
+fn host_sends_facts_only_if_they_were_asked_for() {
     let facts = Answer::Facts("cpus=2".into());
     for examine in [true, false] {
         let mut asked = plan();
         asked.line.purpose = if examine { Purpose::Examine } else { Purpose::Job };
         let mut bench = Bench { dial: Dial::new(asked), now: AT };
-        bench.tell(DialEvent::Start);
+        bench.send(DialEvent::Start);
         bench.say(&Answer::Ready(Place::Cache));
         let done = bench.say(&facts);
         if examine {
@@ -346,7 +346,7 @@ fn a_host_tells_what_it_was_asked_for_and_nothing_else() {
 #[test]
 fn refusals_of_the_host_end_ssh_first() {
     for (answer, why) in [
-        (Answer::Arch("aarch64".into()), Why::Arch { theirs: "aarch64".into(), ours: "x86_64" }),
+        (Answer::Arch("aarch64".into()), Why::Arch { host: "aarch64".into(), own: "x86_64" }),
         (Answer::Nowhere("cache:full".into()), Why::Nowhere("cache:full".into())),
         (Answer::Unusable("owner".into()), Why::Unusable("owner".into())),
         (Answer::Spoiled(Place::Tmp), Why::Garbled("SPOILED tmp".into())),
@@ -375,7 +375,7 @@ fn agent_on_streams_of_srun_is_up_after_its_seal_alone() {
     let line = LinePlan { purpose: Purpose::Sealed, ..plan().line };
     let start = || {
         let mut bench = Bench { dial: Dial::new(DialPlan { line: line.clone(), ..plan() }), now: AT };
-        bench.tell(DialEvent::Start);
+        bench.send(DialEvent::Start);
         bench.say(&Answer::Ready(Place::Same));
         bench
     };
@@ -388,7 +388,7 @@ fn agent_on_streams_of_srun_is_up_after_its_seal_alone() {
     assert_eq!(bench.closed(&done), Why::Impostor, "without a seal");
     let mut bench = start();
     bench.say(&Answer::Seal(first));
-    let done = bench.tell(DialEvent::WrongKey);
+    let done = bench.send(DialEvent::WrongKey);
     assert_eq!(bench.closed(&done), Why::Impostor, "with another key");
     let mut bench = start();
     bench.say(&Answer::Seal(first));
@@ -396,7 +396,7 @@ fn agent_on_streams_of_srun_is_up_after_its_seal_alone() {
     assert_eq!(bench.closed(&done), Why::Garbled(Answer::Seal(first).to_line().into()), "a second handshake");
 }
 
-/// It was refused as a malformed answer, and the user did not read why the agent could not continue.
+/// The bytes were refused as a malformed answer, and the user did not read why the agent could not continue.
 #[test]
 fn bytes_after_last_answer_belong_to_the_edge() {
     let mut bench = Bench::started();
@@ -404,7 +404,7 @@ fn bytes_after_last_answer_belong_to_the_edge() {
     let up = Answer::Up { proof: plan().preamble.proof().into(), pid: 77, wall: 5 };
     let mut bytes = format!("{}{}\n", marker(JOB), up.to_line()).into_bytes();
     bytes.extend_from_slice(b"\0frame\n");
-    let done = bench.tell(DialEvent::Out(bytes));
+    let done = bench.send(DialEvent::Out(bytes));
     assert!(matches!(&done[..], [DialAction::Up(up)] if up.rest == b"\0frame\n"), "{done:?}");
 }
 
@@ -418,15 +418,15 @@ fn a_host_that_hangs_has_a_deadline_and_ssh_too() {
     assert_eq!(bench.pass(Span::from_secs(1)), [DialAction::Kill { hard: false }]);
     assert_eq!(bench.pass(Span::from_secs(1)), [DialAction::Kill { hard: true }]);
     assert_eq!(bench.dial.poll_timeout(), None);
-    let why = failure(&bench.tell(DialEvent::Ended(CarrierEnd::Signal(9))));
+    let why = failure(&bench.send(DialEvent::Ended(CarrierEnd::Signal(9))));
     assert_eq!(why, Why::Late { stage: Stage::Connecting, seen: Seen::Nothing, limit: Span::from_secs(20) });
 }
 
 #[test]
 fn message_of_hanging_host_shows_its_stage() {
-    let late = |heard: &[DialEvent]| {
+    let late = |received: &[DialEvent]| {
         let mut bench = Bench::started();
-        heard.iter().for_each(|event| drop(bench.tell(event.clone())));
+        received.iter().for_each(|event| drop(bench.send(event.clone())));
         let done = bench.pass(Span::from_secs(20));
         Reason(&bench.closed(&done), CarrierKind::Ssh).to_string()
     };
@@ -447,10 +447,10 @@ fn endless_printer_is_no_noisy_login() {
         let mut plan = plan();
         plan.line.named = named.map(OsBytes::from);
         let mut bench = Bench { dial: Dial::new(plan), now: AT };
-        bench.tell(DialEvent::Start);
-        bench.tell(DialEvent::Out(b"Welcome to node7\n".to_vec()));
+        bench.send(DialEvent::Start);
+        bench.send(DialEvent::Out(b"Welcome to node7\n".to_vec()));
         bench.say(&Answer::Ready(if named.is_some() { Place::Named } else { Place::Cache }));
-        let done = bench.tell(DialEvent::Out(b"y\n".repeat(40_000)));
+        let done = bench.send(DialEvent::Out(b"y\n".repeat(40_000)));
         bench.closed(&done)
     };
     assert_eq!(noisy(Some("/usr/bin/yes")), Why::Stranger { path: "/usr/bin/yes".into(), end: None });
@@ -463,9 +463,9 @@ fn time_in_which_we_stood_still_is_not_the_hosts() {
     let mut bench = Bench::started();
     let mut looks = Looks::new(AT);
     for passed in [200, 300, 30_000, 250, 100] {
-        // Nor is it silence.
+        // The gap is no silence of the host, either.
         bench.now = bench.now + Span::from_millis(passed);
-        bench.dial.stood_still(looks.missed(bench.now));
+        bench.dial.exclude_suspension(looks.missed(bench.now));
         assert!(bench.pass(Span::ZERO).is_empty(), "after {passed} ms");
     }
     bench.say(&Answer::Ready(Place::Cache));
@@ -477,9 +477,9 @@ fn time_in_which_we_stood_still_is_not_the_hosts() {
 
 #[test]
 fn host_with_messages_is_not_silent() {
-    for heard in [DialEvent::Out(b"Welcome\n".to_vec()), DialEvent::Err(b"** banner **\n".to_vec())] {
+    for event in [DialEvent::Out(b"Welcome\n".to_vec()), DialEvent::Err(b"** banner **\n".to_vec())] {
         let mut bench = Bench::started();
-        bench.tell(heard);
+        bench.send(event);
         assert!(bench.pass(Span::from_secs(10)).is_empty());
     }
     // Another ssh is another matter.
@@ -490,21 +490,21 @@ fn host_with_messages_is_not_silent() {
     assert_eq!(bench.pass(Span::from_secs(5)), [DialAction::Silent]);
 }
 
-/// It was reported as an ssh that had ended, and it continued until the end of the job.
+/// The ssh was reported as ended, and it continued until the end of the job.
 #[test]
 fn an_ssh_that_is_of_no_use_is_ended() {
     let mut bench = Bench::started();
     bench.say(&Answer::Ready(Place::Cache));
     assert!(matches!(bench.up()[..], [DialAction::Up(_)]));
-    let done = bench.tell(DialEvent::NoEdge);
+    let done = bench.send(DialEvent::NoEdge);
     assert_eq!(bench.closed(&done), Why::NoEdge);
 }
 
 #[test]
 fn cancelled_is_silent() {
     let mut bench = Bench::started();
-    assert_eq!(bench.tell(DialEvent::Cancel), [DialAction::Kill { hard: false }]);
-    assert!(bench.tell(DialEvent::Ended(CarrierEnd::Signal(15))).is_empty());
+    assert_eq!(bench.send(DialEvent::Cancel), [DialAction::Kill { hard: false }]);
+    assert!(bench.send(DialEvent::Ended(CarrierEnd::Signal(15))).is_empty());
 }
 
 fn events() -> impl Strategy<Value = DialEvent> {
@@ -553,14 +553,14 @@ proptest! {
                         assert!(is_sealed || !may_seal || !matches!(action, DialAction::Up(_)), "up without a seal");
                     }
                     DialAction::Failed(_) | DialAction::Ended(..) => {
-                        assert!(!*running, "told before its end");
+                        assert!(!*running, "reported before its end");
                         *verdicts += 1;
                     }
                     DialAction::Stage(_) | DialAction::Silent => {}
                 }
             }
         };
-        let begin = bench.tell(DialEvent::Start);
+        let begin = bench.send(DialEvent::Start);
         look(begin, &mut running, &mut verdicts);
         for (event, pause) in events {
             let only_for_running = matches!(event, DialEvent::Out(_) | DialEvent::Err(_) | DialEvent::Ended(_) | DialEvent::NoStart { .. });
@@ -573,7 +573,7 @@ proptest! {
             }
             running &= !matches!(event, DialEvent::Ended(_) | DialEvent::NoStart { .. });
             cancelled |= event == DialEvent::Cancel;
-            let done = bench.tell(event);
+            let done = bench.send(event);
             look(done, &mut running, &mut verdicts);
             let done = bench.pass(Span::from_millis(pause));
             look(done, &mut running, &mut verdicts);
@@ -581,7 +581,7 @@ proptest! {
         for _ in 0..40 {
             if running {
                 running = false;
-                let done = bench.tell(DialEvent::Ended(CarrierEnd::Code(255)));
+                let done = bench.send(DialEvent::Ended(CarrierEnd::Code(255)));
                 look(done, &mut running, &mut verdicts);
             }
             let done = bench.pass(Span::from_secs(5));

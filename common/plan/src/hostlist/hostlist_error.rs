@@ -38,7 +38,7 @@ impl Spot {
         Self { source: source.into(), text: "".into(), line: 0, offset: None }
     }
 
-    /// This many bytes into the line.
+    /// Place in the line, so many bytes from its begin.
     pub(super) fn at(&self, offset: usize) -> Self {
         Self { offset: Some(offset), ..self.clone() }
     }

@@ -10,7 +10,7 @@ pub(crate) enum Flaw {
     Missing,
     /// ssh would take it for an option.
     Dash,
-    /// This character, so many bytes into it.
+    /// A forbidden character, so many bytes into the name.
     Character(usize, char),
 }
 

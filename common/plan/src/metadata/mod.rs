@@ -73,7 +73,7 @@ impl Key {
     }
 }
 
-/// An attribute that tells facts of a TPU host.
+/// An attribute with facts of a TPU host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Attribute {
     /// The number of the host in its slice.

@@ -30,7 +30,7 @@ fn first_question_asks_for_the_value_and_the_next_for_its_change() {
     assert!(text.contains("preempted?wait_for_change=true&last_etag=a1&timeout_sec=300 HTTP/1.1"), "{text}");
     assert_eq!(asked.limit, LONG_POLL + PATIENCE);
     let (_, next) = watch.on_outcome(Outcome::Answered(answer("a1", "FALSE"), LONG_POLL));
-    assert_eq!(next, AT_ONCE, "the time of the question is over");
+    assert_eq!(next, AT_ONCE, "the time of the question has expired");
     let (_, next) = watch.on_outcome(Outcome::Answered(answer("a2", "TRUE"), Span::ZERO));
     assert_eq!(next, AT_ONCE, "the value has changed");
 }

@@ -8,8 +8,8 @@ use rlaunch_base::id::{LocalRank, NodeId, Rank};
 type Taken = BTreeMap<NodeId, BTreeSet<LocalRank>>;
 
 impl Placement {
-    /// Moves each of these ranks to a host that may have it and has room, all to the same while it has; where none has, to its home.
-    /// Told is where each has found room.
+    /// Moves each of these ranks to a host that may have it and has room, all to the same while it has. Ranks without such a host move to
+    /// their home. Returns where each has found room.
     pub fn move_ranks(
         &mut self,
         homeless: impl ExactSizeIterator<Item = (Rank, NodeId)>,

@@ -94,7 +94,7 @@ pub struct Request {
     pub apps: Vec<AppRequest>,
     /// The host of the launcher.
     pub here: Here,
-    /// This host too gets its agent as the others do.
+    /// Whether the launcher's host gets its agent as the others do.
     pub carries_all: bool,
     /// `--map-by`.
     pub map_by: By,
@@ -131,7 +131,7 @@ pub struct AppRequest {
     pub share: Option<AppIndex>,
 }
 
-/// This machine.
+/// The launcher's machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Here {
     /// Its name.

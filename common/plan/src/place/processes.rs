@@ -9,7 +9,7 @@ use rlaunch_base::id::{NodeId, ProcId, Rank};
 pub struct Processes {
     /// By the first of them: processes with numbers in a row, of ranks with numbers in a row.
     runs: BTreeMap<ProcId, Run>,
-    /// Where this generation's first process of rank 0 was started, if a later one runs elsewhere.
+    /// Node of this generation's first process of rank 0, if a later one runs elsewhere.
     head: Option<NodeId>,
 }
 
@@ -80,7 +80,7 @@ impl Placement {
         self.processes.head.unwrap_or_else(first)
     }
 
-    /// Where a rank runs.
+    /// Node on which a rank runs.
     #[must_use]
     pub fn node_of(&self, rank: Rank) -> Option<NodeId> {
         self.ranks.get(rank.index()).map(|placed| placed.node)

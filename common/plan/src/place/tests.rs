@@ -208,7 +208,7 @@ fn names_of_this_machine() {
 #[test]
 fn programs_share_hosts() {
     let of = |apps| shown(&request(apps));
-    assert_eq!(of(vec![app(2, "a:2;b:2"), app(2, "")]), "a 0 1 | b 2 3", "the second goes on where there is room");
+    assert_eq!(of(vec![app(2, "a:2;b:2"), app(2, "")]), "a 0 1 | b 2 3", "the second continues where there is room");
     assert_eq!(of(vec![app(2, "a:2"), app(0, "b:3")]), "a 0 1 | b 2 3 4");
     assert_eq!(of(vec![app(1, "b"), app(1, "a")]), "b 0 | a 1");
     assert_eq!(of(vec![app(1, ""), app(1, "a:2")]), "a 0 1", "hosts are those of the job");

@@ -1,4 +1,4 @@
-//! `fill`: the last ranks take the numbers of lost ones, and everybody else keeps theirs (NVRx: `FillGaps`).
+//! `fill`: the last ranks take the numbers of lost ones, and every other rank keeps its number (NVRx: `FillGaps`).
 //!
 //! NVRx gives the i-th of the last ranks the wrong number where one of these is lost too: of 8 without 1, 4 and 5 its own picture
 //! shows 6 → 1 and 7 → 4, while its code answers 4 and 5, of which 5 is outside the new world. This is the picture.

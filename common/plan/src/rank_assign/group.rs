@@ -80,7 +80,7 @@ impl Group {
         let mut groups: BTreeMap<Owned, u32> = BTreeMap::new();
         let mut counts: Vec<u32> = Vec::new();
         let mut of: Vec<Option<u32>> = Vec::with_capacity(draft.ranks.len());
-        // Those of a group mostly follow each other.
+        // Ranks of a group mostly follow each other.
         let mut last: Option<(Owned, u32)> = None;
         for ((&initial, rank), gone) in draft.ranks.iter().zip((0..).map(Rank::new)).zip(&draft.gone) {
             if *gone {

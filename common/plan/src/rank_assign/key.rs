@@ -1,4 +1,4 @@
-//! Values that ranks have in common: a host, a rack, a variable of theirs.
+//! Values that ranks have in common: a host, a rack, an environment variable.
 
 use super::assign_error::AssignError;
 use alloc::borrow::Cow;

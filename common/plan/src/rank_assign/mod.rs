@@ -43,8 +43,8 @@ pub struct Outcome {
     pub misplaced: Option<Misplaced>,
 }
 
-/// Gives every healthy rank its number, and says who is active. `lost` are current ranks, in any order; none before the first
-/// round. Nobody may be left afterwards ([`World::size`] is 0): that is no error here.
+/// Gives every healthy rank its number, and decides which ranks are active. `lost` are current ranks, in any order; none before the first
+/// round. A world without ranks afterwards ([`World::size`] is 0) is no error here.
 ///
 /// # Errors
 /// The world stays as it was.

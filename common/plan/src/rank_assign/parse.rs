@@ -124,7 +124,7 @@ fn stage(word: &str) -> Result<Stage, SpecError> {
         ("shift", None) => Ok(Stage::Shift),
         ("fill", None) => Ok(Stage::Fill),
         ("max", None) => Ok(Stage::MaxActive(None)),
-        // Nobody would work.
+        // No rank would work.
         ("max", Some(value)) => above_zero("max", value, "max=64").map(|n| Stage::MaxActive(Some(n.get()))),
         ("divisible", value) => above_zero("divisible", value.unwrap_or_default(), "divisible=8").map(Stage::Divisible),
         ("all" | "shift" | "fill", Some(got)) => {
@@ -138,7 +138,7 @@ fn stage(word: &str) -> Result<Stage, SpecError> {
 /// The stage that was probably meant, with the given number.
 fn no_stage(word: &str, name: &str, value: Option<&str>) -> SpecError {
     let lower = name.to_ascii_lowercase();
-    let nvrx = |(_, theirs, _): &&(&str, &str, &str)| theirs.to_ascii_lowercase() == lower;
+    let nvrx = |(_, nvrx_name, _): &&(&str, &str, &str)| nvrx_name.to_ascii_lowercase() == lower;
     let own = STAGES.iter().find(nvrx).map(|(own, _, _)| *own);
     let own = own.or_else(|| nearest(lower.as_bytes(), STAGES.iter().map(|(own, _, _)| *own).chain(["regrow"])));
     let example = own.and_then(|own| STAGES.iter().find(|(name, _, _)| *name == own));

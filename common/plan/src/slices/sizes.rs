@@ -82,7 +82,7 @@ impl Sizes {
 /// Slices for the next start of ranks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Choice {
-    /// These, in this order: the first has rank 0.
+    /// Slices to take, in this order: the first has rank 0.
     Take(Vec<SlotId>),
     /// More may still come up.
     Wait,
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn spare_slice_takes_the_place_of_a_lost_one_and_others_keep_theirs() {
+    fn spare_slice_replaces_a_lost_one_and_others_keep_their_place() {
         for (valid, up, before, is_expired, expected) in [
             (&[4][..], &[0, 2, 3, 4][..], &[0, 1, 2, 3][..], false, Some(&[0, 4, 2, 3][..])),
             (&[4], &[1, 2, 3, 4], &[0, 1, 2, 3], false, Some(&[4, 1, 2, 3])),

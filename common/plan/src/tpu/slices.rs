@@ -163,7 +163,7 @@ pub fn plan(hosts: &[SliceHost<'_>], allow_partial: bool) -> Result<Vec<(NodeId,
     let mut tpu_hosts = BTreeMap::new();
     for (slice, number) in slices.iter().zip(0u32..) {
         let addresses = if is_alone { Vec::from([local.clone()]) } else { slice.addresses() };
-        // Of a part of a slice the hosts are numbered anew: for its programs they are all that there are.
+        // Hosts of a part of a slice are numbered anew: for its programs they are all that there are.
         for (host, worker) in slice.hosts.values().zip(0..) {
             let tpu_host = TpuHost { worker, ..tpu_host(host, slice, number, &addresses)? };
             let several = (count > 1).then(|| megascale(&coordinator));

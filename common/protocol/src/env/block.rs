@@ -20,7 +20,7 @@ pub struct Host<'a> {
     pub world_size: u32,
     /// Ranks on this host.
     pub local_size: u32,
-    /// This host's index.
+    /// Index of this host.
     pub node_index: u32,
     /// Hosts of the job.
     pub nodes: u32,

@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(of(&caller, &[], &["HOME=/root", "LOGNAME=u", "MAIL=/m"], None), caller);
         assert_eq!(of(&caller, &[], &["HOME=/home/v", "LOGNAME=v"], None), ["HOME=/home/v", "LOGNAME=v"]);
         assert_eq!(of(&caller, &["HOME"], &["HOME=/home/v", "LOGNAME=v"], None), ["HOME=/home/u", "LOGNAME=v"]);
-        assert_eq!(of(&["HOME=/x"], &[], &["HOME=/home/v", "LOGNAME=v"], None), ["HOME=/x"], "nobody can tell");
+        assert_eq!(of(&["HOME=/x"], &[], &["HOME=/home/v", "LOGNAME=v"], None), ["HOME=/x"], "the user is not known");
     }
 
     #[test]

@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn only_flagged_variables_are_sent() {
-        let told: BTreeSet<String> = env(1, &[], true).into_iter().map(|(name, _)| name).collect();
+        let sent: BTreeSet<String> = env(1, &[], true).into_iter().map(|(name, _)| name).collect();
         let flagged = super::super::REGISTRY.iter().flat_map(|contract| contract.vars).filter(|var| var.each_round);
-        assert_eq!(told, flagged.map(|var| var.name.to_string()).collect());
-        assert!(!told.contains("LOCAL_RANK") && !told.contains("CUDA_VISIBLE_DEVICES"), "devices stay");
+        assert_eq!(sent, flagged.map(|var| var.name.to_string()).collect());
+        assert!(!sent.contains("LOCAL_RANK") && !sent.contains("CUDA_VISIBLE_DEVICES"), "devices stay");
     }
 
     #[test]

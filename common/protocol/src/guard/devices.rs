@@ -99,7 +99,7 @@ pub enum DeviceStep {
     Free,
 }
 
-/// A process that holds devices of a host, as the launcher hears of it.
+/// A process that holds devices of a host, as it is reported to the launcher.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct DeviceHolder {
     /// The device files, in short: `/dev/vfio/0-3`.
@@ -222,7 +222,7 @@ pub fn fold_paths<'a>(paths: impl IntoIterator<Item = &'a str>) -> String {
 pub enum JobState {
     /// None, as far as can be seen.
     None,
-    /// This job.
+    /// The same job.
     Own,
     /// Another job that lives, or of which that is not known.
     Living,
@@ -245,7 +245,7 @@ pub struct HolderFacts {
     pub is_same_namespace: bool,
     /// The process belongs to another service or container than rlaunch.
     pub is_in_unit: bool,
-    /// The process holds some VFIO device, and the kernel does not tell which.
+    /// The process holds some VFIO device, and the kernel does not show which.
     pub is_unsure: bool,
     /// Another user may have opened the device, and passed the descriptor to the process.
     pub is_open_to_others: bool,
@@ -277,7 +277,7 @@ pub enum Kept {
     Trial,
     /// Another job of rlaunch has claimed the device.
     Claimed,
-    /// The kernel does not tell which VFIO device the process holds: it may be a virtual machine with a device of its own.
+    /// The kernel does not show which VFIO device the process holds: it may be a virtual machine with a device of its own.
     Unsure,
     /// /proc shows another PID namespace than that of rlaunch.
     Foreign,

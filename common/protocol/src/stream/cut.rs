@@ -46,14 +46,14 @@ pub struct Cut {
     pub held: Held,
 }
 
-/// The start of a line that is held back until its end comes, or until [`PATIENCE`] is over.
+/// The start of a line that is held back until its end comes, or until [`PATIENCE`] has passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Held {
     /// No: no timer is needed.
     Nothing,
-    /// They came in this call: start the timer anew.
+    /// The start of a line came in this call: start the timer anew.
     Begun,
-    /// They were held before this call: a running timer continues.
+    /// The start of a line was held before this call: a running timer continues.
     Still,
 }
 
@@ -293,7 +293,7 @@ impl Lines {
         true
     }
 
-    /// Goes on with an open line; `true` once its newline was appended.
+    /// Continues an open line; `true` once its newline was appended.
     fn finish_line(&mut self, chunk: &mut &[u8], out: &mut Vec<u8>, max: usize) -> bool {
         if !self.send_held(out, max) {
             return false;

@@ -51,7 +51,7 @@ impl Demand {
         is_due
     }
 
-    /// The look that was under way has ended. Whether the launcher must hear of a rank that waits.
+    /// Ends the look that was under way. Returns whether the launcher must be notified of a rank that waits.
     pub fn end(&mut self, now: Mono, waits: bool) -> bool {
         let Some(begun) = self.begun.take() else { return false };
         if waits {

@@ -102,7 +102,7 @@ impl Intake {
         self.is_wanted = self.is_wanted || self.is_announced;
     }
 
-    /// Whether the ranks should hear of it as soon as there is something to read.
+    /// Whether the ranks should be notified as soon as there is something to read.
     #[must_use]
     pub fn can_announce(&self) -> bool {
         !self.is_announced && !self.is_wanted && self.room() > 0
@@ -162,7 +162,7 @@ impl Intake {
         self.is_ended = true;
     }
 
-    /// The next host that must hear of the end.
+    /// The next host that must be notified of the end.
     pub fn take_end(&mut self) -> Option<NodeId> {
         if !self.is_ended {
             return None;
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn another_generation_asks_anew_and_hears_of_the_end() {
+    fn host_of_new_generation_asks_for_input_and_is_notified_of_the_end() {
         let mut intake = Intake::new(Pace::Stream, [A]);
         intake.grant(A, 100);
         intake.announced();

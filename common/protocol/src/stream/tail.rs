@@ -69,7 +69,7 @@ pub fn last_lines(bytes: &[u8], n: usize) -> Vec<String> {
 fn visible_line(line: &[u8]) -> Option<String> {
     let standing = line.rsplit(|&b| b == b'\r').find(|part| !part.trim_ascii().is_empty())?;
     let mut short = Short { text: String::new(), chars: 0 };
-    // It stops the rendering of a longer line by an error, which is the expected end here.
+    // `Short` stops the rendering of a longer line by an error, which is the expected end here.
     if write!(short, "{}", Visible(standing.trim_ascii_end())).is_err() {
         short.text.push('…');
     }

@@ -69,12 +69,12 @@ pub struct Broken {
 /// The state of the sink.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pace {
-    /// It has written all that it was given.
+    /// The sink has written all that it was given.
     #[default]
     Idle,
-    /// It writes.
+    /// The sink writes.
     Writing,
-    /// It has not written all, and nothing since the last call: its reader takes nothing.
+    /// The sink has not written all, and nothing since the last call: its reader takes nothing.
     Stuck,
 }
 
@@ -217,8 +217,8 @@ impl<P: AsRef<[u8]>> Turn<P> {
         }
     }
 
-    /// Breaks the open line of `stream` for the sake of all who wait: its own next pieces go to the end, even those that
-    /// came before theirs, or an endless line would be broken once for each of them.
+    /// Breaks the open line of `stream`, as other streams wait. Its next pieces go to the end, even those that came before other streams'
+    /// pieces. Otherwise an endless line would be broken once for each stream.
     fn break_line(&mut self, stream: StreamId) {
         self.line = None;
         self.torn.insert(stream);

@@ -6,7 +6,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Longest line. The limits that clients are given keep theirs far below.
+/// Longest line. The limits that clients are given keep their lines far below.
 pub const MAX_LINE: usize = 16 << 10;
 /// Longest name of a key-value space, key and value, as clients are sent them.
 pub const LIMITS: [usize; 3] = [256, 64, 1024];

@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 
 /// Most ranks in one message.
 pub const BATCH: usize = 1024;
-/// Most values of keys that a rank tells.
+/// Most values of keys that a rank sends.
 pub const KEYS: usize = 16;
-/// How long one may be, in bytes.
+/// Longest value of a key, in bytes.
 pub const KEY: usize = 4096;
 /// Values of a batch are not longer than this together, in bytes: a message is bounded ([`super::frame::MAX_CONTROL`]).
 const TOGETHER: usize = 1 << 18;
@@ -26,8 +26,8 @@ const TOGETHER: usize = 1 << 18;
 /// From a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum RoundUp {
-    /// These processes have registered, and wait for their first round. Said for all living ranks of the node together at first, and
-    /// for each that comes later.
+    /// Processes have registered, and wait for their first round. Sent for all living ranks of the node together at first, and for each
+    /// later rank.
     Joined {
         /// For which call of a function: the first of each process is 0.
         call: u32,
@@ -160,19 +160,19 @@ pub enum RoundDown {
         /// Whose.
         ranks: Capped<Rank, BATCH>,
     },
-    /// These registered ranks are refused: they get the reason, and are outside.
+    /// Registered ranks are refused: they get the reason, and are outside.
     Refuse {
         /// The ranks; empty: all of this node.
         ranks: Capped<Rank, BATCH>,
         /// Why, in a sentence.
         text: OsBytes,
     },
-    /// The function has returned on a rank of another host, and long after that not everywhere: who is it that still runs it here? The
-    /// answer is a fault of the late rank, or none.
+    /// The function has returned on a rank of another host, and long after that not everywhere. Which rank still runs it here? The answer
+    /// is a fault of the late rank, or none.
     Late {
         /// Which round.
         round: Round,
-        /// Behind whom.
+        /// The rank that has returned.
         after: Rank,
     },
 }
@@ -184,7 +184,7 @@ pub struct RoundRendezvous {
     pub addr: OsBytes,
     /// MASTER_PORT.
     pub port: u16,
-    /// This node's host is that of active rank 0: it holds the round's store, and listens there.
+    /// Whether active rank 0 is on this node: the node holds the round's store, and listens there.
     pub here: bool,
     /// The first round of this call: the program counts from it.
     pub first: Round,
@@ -198,7 +198,7 @@ pub struct RoundRendezvous {
     pub initial_world_size: u32,
     /// Hosts that have active ranks.
     pub nodes: u32,
-    /// This host's index among them; `None`: it has none.
+    /// Index of this host among them; `None`: it has none.
     pub node_index: Option<u32>,
     /// The fault that ended the round before; `None`: it is the first.
     pub fault: Option<Fault>,

@@ -31,7 +31,7 @@ pub enum Up<'a> {
     Cancel(Ticket),
     /// The client asks no more.
     Gone(ClientId),
-    /// This key is not answered from memory any more.
+    /// A key is not answered from memory any more.
     Dropped(&'a [u8]),
     /// That agent is lost: said by the launcher.
     Lost,
@@ -42,7 +42,7 @@ pub enum Up<'a> {
 pub enum Down<'a> {
     /// The answer, and whether it may be given again until [`Down::Drop`] comes for its keys.
     Answer(Ticket, bool, #[serde(serialize_with = "raw")] &'a [u8]),
-    /// This key is about to change: it is not to be answered from memory, and that is to be confirmed.
+    /// A key is about to change: it is not to be answered from memory, and that is to be confirmed.
     Drop(&'a [u8]),
     /// The namespace is gone.
     Closed,

@@ -33,7 +33,7 @@ pub enum Dialect {
 
 impl Dialect {
     /// The dialect by the first bytes of a connection; `None`: too few. 1.13 and 2.1 begin alike: a second connection of the same process
-    /// can tell them apart.
+    /// can distinguish them.
     #[must_use]
     pub fn detect(first: &[u8]) -> Option<Self> {
         let (op, rest) = first.split_first()?;
@@ -169,7 +169,7 @@ pub fn parse(dialect: Dialect, bytes: &[u8]) -> Result<Parsed<'_>, Malformed> {
 }
 
 enum Stop {
-    /// This many bytes are missing, after those that were read.
+    /// Number of bytes that are missing, after those that were read.
     More(usize),
     Malformed(Malformed),
 }

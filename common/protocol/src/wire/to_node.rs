@@ -110,7 +110,7 @@ pub enum ToNode {
         /// Treatment of MASTER_PORT.
         port: PortPlan,
     },
-    /// Behind the `Cleared` of all nodes: where the ranks of the next generation meet; `Spawn` follows.
+    /// Sent after the `Cleared` of all nodes: the rendezvous of the next generation; `Spawn` follows.
     Again(Rendezvous),
     /// Prepare the devices for ranks to come; answered by `Devices`. The first look is made without this order.
     Devices(DeviceStep),
@@ -173,12 +173,12 @@ pub struct Start {
     pub addresses: bool,
     /// The settings that ranks get from the place in which rlaunch was started; `None`: this is its host, and they inherit them.
     pub travel: Option<Box<Travel>>,
-    /// This is the only node: it starts its ranks unasked, and ends by itself when they have ended. Another says first
+    /// Whether the node is the only one: it starts its ranks unasked, and ends by itself when they have ended. Another node first reports
     /// whether it is ready.
     pub sole: bool,
     /// Whether this host has a lease: it is not the launcher's own, and may not live longer than the lease without a word from it.
     pub has_lease: bool,
-    /// Whether processes may be started when others have ended: then the only node also waits for the order that the job is over.
+    /// Whether processes may be started when others have ended: then the only node also waits for the order to end.
     pub can_start_more: bool,
     /// Programs that ranks of this node run.
     pub apps: u32,
@@ -267,7 +267,7 @@ pub struct Rendezvous {
     pub world_size: u32,
     /// Hosts that have some.
     pub nodes: u32,
-    /// This host's index among them.
+    /// Index of this host among them.
     pub node_index: u32,
     /// The first host's agent holds the TCPStore there.
     pub agent_store: bool,
@@ -278,7 +278,7 @@ pub struct Rendezvous {
     pub namespace: u32,
     /// The job in Slurm's words, where ranks run in a job of Slurm.
     pub slurm: Option<Box<HostStep>>,
-    /// This host's part in the slices of the job; `None`: it has no TPU. The only host of a job finds it by itself.
+    /// Part of this host in the slices of the job; `None`: it has no TPU. The only host of a job finds it by itself.
     pub tpu: Option<Box<TpuHost>>,
     /// The ranks of all hosts, where MPI libraries are served; `None`: a single program on a single host.
     pub mpi: Option<Box<MpiWorld>>,

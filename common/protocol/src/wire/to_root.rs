@@ -97,7 +97,7 @@ pub enum ToRoot {
         /// Ranks have got it too.
         to_ranks: bool,
     },
-    /// This host is about to be taken away. Sent once.
+    /// The host is about to be taken away. Sent once.
     Warned(WarningSource),
     /// A fact about this host. It goes to the event log unchanged.
     News(NodeNews),
@@ -136,8 +136,8 @@ pub enum ToRoot {
     InitLost,
     /// The guardian is gone; the agent ends the job.
     GuardianLost,
-    /// SIGKILL is on its way to everything here: the answer to every `Kill`, and said when a grace is over. A node that does not send it
-    /// is suspended.
+    /// SIGKILL is on its way to everything here: the answer to every `Kill`, also sent when a grace has expired. A node that does not send
+    /// it is suspended.
     Killing,
     /// The answer to `Clear`: nothing of this generation of ranks runs here any more, nor is any of its output still to come.
     Cleared {
@@ -450,7 +450,7 @@ pub struct Exited {
     pub at: HostTime,
     /// When the agent last saw that it had not ended: the end lies between the two.
     pub alive_at: HostTime,
-    /// The agent had told its ranks to end before it saw this. Otherwise it was none of our work.
+    /// Whether the agent had ordered its ranks to end before it saw this. Otherwise rlaunch did not cause it.
     pub asked: bool,
     /// The resources that it used.
     pub usage: Usage,

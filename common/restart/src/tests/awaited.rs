@@ -68,9 +68,9 @@ fn ranks_that_do_not_leave_their_function_are_named_in_each_round() {
     }
 }
 
-/// The wait for the lease of such a host is reported separately.
+/// The wait for the lease of a suspected host is reported separately.
 #[test]
-fn ranks_of_a_host_that_is_not_heard_of_are_not_named() {
+fn ranks_of_a_suspected_host_are_not_named() {
     let mut machine = Restart::new(setup(2, 2, "all,shift"));
     hosts::register(&mut machine, 2, 2, &[]);
     machine.handle(AT(1), RestartEvent::HostSuspected { node: NodeId::new(1), at: AT(1) });

@@ -15,7 +15,7 @@ struct Job {
     hosts: Vec<Host>,
     now: Mono,
     next: u32,
-    /// Processes of whose end the machine has heard.
+    /// Processes of whose end the machine was notified.
     dead: BTreeSet<u32>,
     lost: BTreeSet<NodeId>,
     /// The process of each rank, as the machine has learned it.
@@ -97,7 +97,7 @@ impl Job {
                         let runs = missed.flat_map(|host| host.procs.values()).any(in_it);
                         assert!(
                             !runs,
-                            "a rank of a host of which nothing is heard is in the round before: {:?}",
+                            "a rank of a host that sends no heartbeats is in the round before: {:?}",
                             self.hosts
                         );
                         let wanted = self.last.map_or(0, |last| last.get() + 1);
@@ -108,7 +108,7 @@ impl Job {
                     self.hosts[node.index()].down.push_back(Down::Word(msg));
                 }
                 RestartAction::Respawn { initial } => self.starts(initial),
-                // It may come late, too.
+                // An order to end may come late, too.
                 RestartAction::End { .. } | RestartAction::Note(_) => {}
             }
         }
@@ -120,7 +120,7 @@ impl Job {
 
     fn check(&self, begun: &BTreeMap<NodeId, Vec<RoundMember>>, world: u32, active: u32) {
         let all: BTreeSet<NodeId> = self.machine.setup.nodes.keys().copied().collect();
-        assert_eq!(begun.keys().copied().collect::<BTreeSet<_>>(), &all - &self.lost, "every host hears of it");
+        assert_eq!(begun.keys().copied().collect::<BTreeSet<_>>(), &all - &self.lost, "every host is notified");
         let members = || begun.values().flatten();
         let sorted = |number: fn(&RoundMember) -> Option<Rank>| {
             let mut numbers: Vec<u32> = members().filter_map(number).map(Rank::get).collect();
@@ -160,7 +160,7 @@ impl Job {
             return;
         }
         match what {
-            0..5 => drop(host.hears()),
+            0..5 => drop(host.receives()),
             5..10 => {
                 if let Some(event) = host.up.pop_front().filter(|_| !host.suspected) {
                     self.notify(event);
@@ -173,7 +173,7 @@ impl Job {
             17 => host.dies(pick, true),
             18 => host.hangs(pick),
             19 => host.leaves(pick),
-            20 => drop(host.tells_late()),
+            20 => drop(host.reports_late()),
             21 | 22 => drop(host.returns(pick)),
             23 if pick % 4 == 0 => self.loses(at),
             23 if pick % 4 == 1 && self.machine.is_open() && !host.suspected => {
@@ -244,7 +244,7 @@ impl Job {
                     host.leave_all();
                     host.look();
                 }
-                moved |= host.registers() | host.tells_late() | host.hears() | host.gets_ready(0);
+                moved |= host.registers() | host.reports_late() | host.receives() | host.gets_ready(0);
                 if let Some(event) = self.hosts[at].up.pop_front() {
                     self.notify(event);
                     moved = true;

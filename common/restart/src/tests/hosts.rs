@@ -1,4 +1,4 @@
-//! Hosts of a job as far as the machine of rounds hears of them, with queues between: what is on its way can be late, or lost.
+//! Hosts of a job as the machine of rounds sees them, with queues between: messages on their way can be late, or lost.
 
 use super::*;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -27,7 +27,7 @@ pub(super) fn register(machine: &mut Restart, hosts: u32, per: u32, keys: &[&str
 /// The state of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum At {
-    /// It has not registered.
+    /// The process has not registered.
     Starting,
     Registered,
     Working,
@@ -58,16 +58,16 @@ pub(super) struct Host {
     pub(super) number: u32,
     pub(super) up: VecDeque<RestartEvent>,
     pub(super) down: VecDeque<Down>,
-    /// Ends of processes that it has not told yet.
+    /// Ends of processes that the host has not reported yet.
     late: VecDeque<RestartEvent>,
     pub(super) procs: BTreeMap<u32, Process>,
     pub(super) round: Option<Round>,
     interrupted: bool,
     answered: bool,
-    told_returned: bool,
+    has_sent_return: bool,
     said_first: bool,
     pub(super) over: bool,
-    /// Nothing is heard of it any more.
+    /// The host sends no heartbeats any more.
     pub(super) suspected: bool,
     pub(super) lost: bool,
 }
@@ -83,7 +83,7 @@ impl Host {
     }
 
     /// Delivers the launcher's next message.
-    pub(super) fn hears(&mut self) -> bool {
+    pub(super) fn receives(&mut self) -> bool {
         match self.down.pop_front() {
             None => return false,
             Some(Down::Spawn(initial, id)) => {
@@ -99,7 +99,7 @@ impl Host {
         match msg {
             RoundDown::Begin { round, members, .. } => {
                 self.round = Some(round);
-                (self.interrupted, self.answered, self.told_returned) = (false, false, false);
+                (self.interrupted, self.answered, self.has_sent_return) = (false, false, false);
                 for member in &*members {
                     let initial = member.initial.get();
                     if member.rank.is_none() {
@@ -154,8 +154,8 @@ impl Host {
             let ranks = out.map(|(initial, proc)| enrolled(*initial, proc.id, &[])).collect();
             let node = self.node();
             self.up.push_back(RestartEvent::Ready { node, round, ranks, last: true, port: 7001, pinged: true });
-        } else if !self.told_returned && any(&[At::Returned]) && !any(&[At::Working, At::Leaving, At::Ready]) {
-            self.told_returned = true;
+        } else if !self.has_sent_return && any(&[At::Returned]) && !any(&[At::Working, At::Leaving, At::Ready]) {
+            self.has_sent_return = true;
             self.up.push_back(RestartEvent::Returned { node: self.node(), round });
         }
     }
@@ -237,7 +237,7 @@ impl Host {
         self.look();
     }
 
-    pub(super) fn tells_late(&mut self) -> bool {
+    pub(super) fn reports_late(&mut self) -> bool {
         match self.late.pop_front() {
             Some(event) => {
                 self.up.push_back(event);

@@ -56,7 +56,7 @@ fn notes(actions: &[RestartAction]) -> Vec<Remark> {
     actions.iter().filter_map(text).collect()
 }
 
-/// A node tells terms once: what it does not repeat is what it told last, whether that was taken or not.
+/// A node sends terms once: the terms that it does not repeat are its last, whether they were taken or not.
 #[test]
 fn terms_that_were_refused_once_are_refused_again() {
     let mut machine = Restart::new(Setup { respawn: true, ..setup(1, 2, "all,shift") });
@@ -219,7 +219,7 @@ fn rank_at_fault_limit_is_reported_as_final() {
 
 /// Ranks would be sent port 0 as the rendezvous.
 #[test]
-fn a_host_that_could_have_no_port_is_told_of() {
+fn host_without_a_port_is_reported() {
     let mut machine = Restart::new(setup(1, 2, "all,shift"));
     register(&mut machine, 1, 2, &[]);
     all(&mut machine);
@@ -282,7 +282,7 @@ fn a_planned_round_does_not_end_a_job_that_has_lost_a_reserve() {
     all(&mut machine);
     machine.handle(at(50), RestartEvent::Warned { ranks: [Rank::new(1)].into_iter().collect() });
     ready(&mut machine, at(51), 0, (0..4).map(|n| enrolled(n, n, &[])).collect());
-    assert_eq!(members_of(&all(&mut machine)), Some(4), "the lost one is told nothing");
+    assert_eq!(members_of(&all(&mut machine)), Some(4), "nothing is sent to the lost one");
     ended(&mut machine, at(60), 2, 2);
     ready(&mut machine, at(61), 1, [0, 1, 3].map(|n| enrolled(n, n, &[])).to_vec());
     assert!(!machine.is_open(), "a fault is: {:?}", machine.world);
@@ -376,7 +376,7 @@ fn a_reserve_that_was_started_again_is_in_the_next_call() {
     ready(&mut machine, at(25), 0, vec![]);
     let actions = all(&mut machine);
     let members = members_of(&actions);
-    assert!(members == Some(3) || is_refused(&actions), "rank 2 hears nothing: {actions:?}");
+    assert!(members == Some(3) || is_refused(&actions), "rank 2 receives nothing: {actions:?}");
 }
 
 /// The same of one that worked.

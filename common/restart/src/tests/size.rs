@@ -86,7 +86,7 @@ fn a_round_costs_the_root_as_much_as_there_are_hosts() {
 
 /// More ranks on one host than a message holds.
 #[test]
-fn a_large_host_hears_of_a_round_in_parts() {
+fn round_is_sent_in_parts_to_a_large_host() {
     let mut machine = Restart::new(setup(1, 2_500, "all,shift"));
     let ranks: Vec<_> = (0..2_500).map(|rank| enrolled(rank, rank, &[])).collect();
     for part in ranks.chunks(1_024) {

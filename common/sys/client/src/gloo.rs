@@ -228,7 +228,7 @@ pub fn over() {
     PROCESS.over();
 }
 
-/// The session that has asked for it is over; what it has left behind may still come out.
+/// The session that has asked for it has ended; threads that it has left in a wait may still come out.
 pub fn disarm() {
     PROCESS.arm(false);
 }

@@ -104,7 +104,7 @@ fn pid_namespace(pid: u32) -> Option<u64> {
     fs::metadata(format!("/proc/{pid}/ns/pid")).ok().map(|found| found.ino())
 }
 
-/// This process and its ancestors, and its PID namespace.
+/// The calling process and its ancestors, and its PID namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ancestors {
     pids: BTreeSet<u32>,
@@ -113,7 +113,7 @@ pub struct Ancestors {
 }
 
 impl Ancestors {
-    /// Of this process.
+    /// The ancestors of the calling process.
     #[must_use]
     pub fn of_this_process() -> Self {
         let own = std::process::id();

@@ -47,7 +47,7 @@ pub struct Found {
     pub pid: u32,
     /// The device numbers that it holds.
     pub rdevs: BTreeSet<u64>,
-    /// The process holds some VFIO device, and the kernel does not tell which.
+    /// The process holds some VFIO device, and the kernel does not report which.
     pub is_unsure: bool,
 }
 

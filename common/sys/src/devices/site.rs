@@ -53,7 +53,7 @@ pub fn nvidia() -> Vec<Node> {
 }
 
 /// Whether opening a device fails because it is held. The device is opened and closed at once. A device that this user may not open counts
-/// as free: the kernel does not tell.
+/// as free: the kernel does not report whether it is held.
 #[must_use]
 pub fn is_busy(node: &Node) -> bool {
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;

@@ -101,7 +101,7 @@ pub(super) fn expand(pattern: &[u8], uses_pid: bool, crash: &Crash<'_>, host: &[
             Some(b'h') => put_name(&mut text, host),
             // Any thread can crash, the dump's mode, limit, second and CPU are the kernel's.
             Some(b'i' | b'I' | b't' | b'd' | b'c' | b'C') => Some(Piece::Digits),
-            // A thread can rename itself: any name will do where the process id is there to tell cores apart.
+            // A thread can rename itself: any name will do where the process id distinguishes cores.
             Some(b'e' | b'f') if names_pid => Some(Piece::Name),
             Some(b'e') => put_name(&mut text, comm(crash.exe)),
             Some(b'f') => put_name(&mut text, file_name(crash.exe)),
@@ -356,7 +356,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn names_are_whole_and_soon_told() {
+    fn names_are_matched_whole_and_soon() {
         let pieces = |pattern: &str| expand(pattern.as_bytes(), false, &crash(Path::new("/")), b"h").unwrap();
         for (pattern, name, fits) in [
             ("core.%E.%t", "core.a.1.2", true),
@@ -403,8 +403,8 @@ pub(crate) mod tests {
             let path = dir.file("core", b"ELF");
             std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
             assert_eq!(found("core", &crash(&dir.0)), None);
-            let theirs = Crash { uid: 12_345, ..crash(&dir.0) };
-            assert_eq!(found("core", &theirs), Some(path), "of the user that the process had");
+            let foreign = Crash { uid: 12_345, ..crash(&dir.0) };
+            assert_eq!(found("core", &foreign), Some(path), "of the user that the process had");
         }
     }
 

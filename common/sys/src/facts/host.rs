@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_is_told_by_its_boot_and_its_namespaces() {
+    fn machine_is_identified_by_its_boot_and_its_namespaces() {
         let text = String::from_utf8(machine()).unwrap();
         let words: Vec<&str> = text.split(' ').collect();
         assert_eq!(words.len(), 4, "{text}");

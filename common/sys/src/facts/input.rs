@@ -12,9 +12,9 @@ const DESCRIPTORS: usize = 1024;
 /// A thread as a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Found {
-    /// It waits for input.
+    /// The thread waits for input.
     Waits,
-    /// It does something else.
+    /// The thread does something else.
     Other,
     /// The kernel does not show it: another user's, for example.
     Unknown,

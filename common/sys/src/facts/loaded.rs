@@ -6,7 +6,7 @@ use std::path::Path;
 /// Most processes that one look goes through.
 const MOST: usize = 256;
 
-/// The name of a file that a process, or one below it, has mapped and that is meant. Processes of other users may hide theirs.
+/// The name of a file that a process, or one below it, has mapped and that is meant. Processes of other users may hide their files.
 #[must_use]
 pub fn find(leader: i32, is_meant: fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let mut processes = vec![leader];

@@ -11,9 +11,9 @@ use std::fs;
 /// ended and that we did not kill. A helper process of a rank counts as well: with one that was killed unnoticed before, a later SIGKILL
 /// from elsewhere is taken for the kernel's.
 ///
-/// Version 2 counts kills in the cgroups that ranks made below ours, version 1 does not: there, and where no memory cgroup
-/// is to be seen, the counter of the whole host decides. It includes what other people's processes suffered, and a limit
-/// that was met by a cgroup below ours is not told.
+/// Version 2 counts kills in the cgroups that ranks made below ours, version 1 does not. With version 1, and where no memory cgroup can be
+/// seen, the counter of the whole host decides. That counter includes kills of other users' processes, and a limit that was met by a
+/// cgroup below ours is not reported.
 #[derive(Debug, Default)]
 pub struct OomWatch {
     base: Option<Baseline>,
@@ -34,8 +34,8 @@ impl OomWatch {
     }
 
     /// Begins to watch the memory cgroup that the calling process is in, and with it its ranks; a dozen small files are
-    /// read. To be called once the ranks are started, as this is of no use to the launch; a rank that was killed before is
-    /// not told.
+    /// read. To be called once the ranks are started, as this is of no use to the launch. A rank that was killed before is
+    /// not reported.
     pub fn baseline(&mut self) {
         self.begin(Group::own());
     }
@@ -74,7 +74,7 @@ impl Counter {
 
     /// Returns whether there is one more, and counts it as reported.
     fn take(&mut self, now: Option<u64>) -> bool {
-        let rose = matches!((self.0, now), (Some(told), Some(now)) if now > told);
+        let rose = matches!((self.0, now), (Some(reported), Some(now)) if now > reported);
         if rose {
             self.skip();
         }
@@ -82,7 +82,7 @@ impl Counter {
     }
 
     fn skip(&mut self) {
-        self.0 = self.0.map(|told| told.saturating_add(1));
+        self.0 = self.0.map(|reported| reported.saturating_add(1));
     }
 }
 
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kill_is_told_once() {
+    fn each_kill_is_reported_once() {
         let temp = Temp::new();
         write(&temp.0, 5, 1, "1048576");
         let mut watch = watching(Group::at(Version::Two, &temp.0, &temp.0));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_baseline_nothing_is_told() {
+    fn nothing_is_reported_without_a_baseline() {
         assert_eq!(OomWatch::new().killed_since(), None);
         let mut watch = OomWatch::new();
         watch.baseline();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_gone_tells_nothing() {
+    fn removed_group_reports_nothing() {
         let temp = Temp::new();
         write(&temp.0, 5, 1, "1048576");
         let mut watch = watching(Group::at(Version::Two, &temp.0, &temp.0));
@@ -243,7 +243,7 @@ mod tests {
     const EAT: &str = "exec tail /dev/zero";
 
     #[test]
-    fn a_real_kill_is_told() {
+    fn real_kill_is_reported() {
         let real = match Real::new("rlaunch-oom") {
             Ok(real) => real,
             Err(why) => return println!("absent: {why}"),
@@ -260,7 +260,7 @@ mod tests {
 
     /// The watch of the cgroup around it sees the kill: by its own counter in version 2, by the host's in version 1.
     #[test]
-    fn a_real_kill_below_is_told() {
+    fn real_kill_in_a_cgroup_below_is_reported() {
         let real = match Real::new("rlaunch-oom-below") {
             Ok(real) => real,
             Err(why) => return println!("absent: {why}"),

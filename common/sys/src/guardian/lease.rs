@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The agent's end: tells the guardian of each new deadline.
+/// The agent's end of the line: sends each new deadline to the guardian.
 #[derive(Debug)]
 pub struct LeaseLine(OwnedFd);
 
@@ -24,7 +24,7 @@ impl LeaseLine {
         let _full = fd::write(self.0.as_raw_fd(), &until.to_le_bytes());
     }
 
-    /// This host shuts down: until then the guardian does not end the job when its lifeline ends.
+    /// Notes that the host shuts down: until then the guardian does not end the job when its lifeline ends.
     pub fn spare(&self, until: u64) {
         // A lost word only lets the guardian end the job at once, as without a warning.
         let _full = fd::write(self.0.as_raw_fd(), &(until | SPARE).to_le_bytes());

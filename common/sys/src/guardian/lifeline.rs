@@ -223,7 +223,7 @@ mod tests {
         assert!(matches!(lifeline.hear().unwrap(), Word::End));
     }
 
-    /// Where process 1 does not reap, each job left a zombie.
+    /// Each job left a zombie where process 1 does not reap.
     #[test]
     fn the_guardian_is_reaped_with_the_lifeline() {
         let (ours, guardians) = socket_pair().unwrap();

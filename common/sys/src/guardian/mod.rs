@@ -1,6 +1,6 @@
 //! The guardian: a tiny process above the agent that outlives the first process to die and ends the rest.
 //!
-//! It is single-threaded and allocates nothing. It has no parent-death signal: it must outlive its parent to clean up.
+//! The guardian is single-threaded and allocates nothing. It has no parent-death signal: it must outlive its parent to clean up.
 
 mod lease;
 mod lifeline;

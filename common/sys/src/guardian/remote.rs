@@ -121,14 +121,14 @@ mod tests {
     /// The output of a process on its stdin and stdout, one socket, if it can have so many descriptors and uses none for stderr. Its
     /// agent says something at once.
     fn said_with(limit: u64, hello: &[u8], agent: &[u8]) -> Vec<u8> {
-        let (ours, theirs) = fd::socket_pair().unwrap();
+        let (parent_end, child_end) = fd::socket_pair().unwrap();
         // SAFETY: the child allocates no more than glibc's fork allows, and exits.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
             for number in [0, 1] {
                 // SAFETY: descriptor numbers, of which this process owns neither.
-                unsafe { libc::dup2(theirs.as_raw_fd(), number) };
+                unsafe { libc::dup2(child_end.as_raw_fd(), number) };
             }
             // SAFETY: it has no owner here.
             unsafe { libc::close(2) };
@@ -139,9 +139,9 @@ mod tests {
             fd::write(1, if code == 0 { agent } else { b"REFUSED" }).unwrap_or_default();
             crate::origin::exit_now(code);
         }
-        drop(theirs);
+        drop(child_end);
         let (mut said, mut buf) = (Vec::new(), [0; 64]);
-        while let Ok(n @ 1..) = fd::read(ours.as_raw_fd(), &mut buf) {
+        while let Ok(n @ 1..) = fd::read(parent_end.as_raw_fd(), &mut buf) {
             said.extend_from_slice(&buf[..n]);
         }
         // SAFETY: our own child; a null status is allowed.
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(said.first().zip(said.last()), Some((&b"REFUSED".to_vec(), &b"UP".to_vec())));
     }
 
-    /// It was taken for the output of a login, and the host for one whose agent had crashed.
+    /// The refusal was taken for the output of a login, and the host for one whose agent had crashed.
     #[test]
     fn immediate_refusal_waits_for_hello() {
         // More than is written at once.

@@ -18,7 +18,7 @@ const LEAVE_MS: u64 = 500;
 /// More than any round of killing and reaping takes, if it is not held up.
 const STEP_NS: u64 = 250_000_000;
 
-/// How often the guardian looks for the agent's end while no descriptor can be had that would tell it.
+/// How often the guardian looks for the agent's end while no descriptor can be had that would show it.
 const BLIND_MS: i32 = 100;
 /// How long after SIGTERM, which the agent gets too, its word about the end of the lifeline may take.
 const WORD_NS: u64 = 200_000_000;
@@ -37,7 +37,7 @@ pub(super) fn run(agent: i32, post: &Post) -> ! {
     end_everything(agent, post, end)
 }
 
-/// What the guardian's wait has ended with.
+/// The event that has ended the guardian's wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     /// The agent's end.
@@ -84,9 +84,9 @@ pub(super) fn let_go_of_stdio() {
     }
 }
 
-/// Returns when the agent has ended, the lease is over, or the launcher is gone or has shut the lifeline: it wants an end
-/// without the agent. Of the lifeline nothing is read. Hands the agent's descriptor to the launcher, as soon as there is
-/// one.
+/// Returns when the agent has ended, the lease has expired, or the launcher is gone or has shut the lifeline. A shut lifeline
+/// asks for an end without the agent. Nothing is read from it. Hands the agent's descriptor to the launcher, as soon as there
+/// is one.
 fn wait_for_an_end(agent: i32, post: &Post) -> End {
     let watched = |fd, events| libc::pollfd { fd, events, revents: 0 };
     let shutdown = if post.lease.is_none() { super::lease::shutdown_signal() } else { None };
@@ -190,8 +190,8 @@ fn reap_all() -> bool {
     }
 }
 
-/// Kills and reaps until there is no child, then tells the launcher the count. The agent is one of the children, and SIGKILL
-/// ends it also where it was stopped: when it dies, its own become ours, because we are a subreaper.
+/// Kills and reaps until there is no child, then reports the count to the launcher. The agent is one of the children, and
+/// SIGKILL ends it also where it was stopped. When it dies, its children become ours, because we are a subreaper.
 fn end_everything(agent: i32, post: &Post, end: End) -> ! {
     let expired = end == End::Lease;
     make_room(post);
@@ -209,7 +209,7 @@ fn end_everything(agent: i32, post: &Post, end: End) -> ! {
         if patience.is_out(crate::clock::boottime()) {
             let mut named = [Named { pid: 0, comm: [0; 16], wchan: [0; 40] }; 16];
             let (n, count) = children::kill_and_survey(&mut named);
-            // Somebody is there, also where /proc cannot tell who.
+            // At least one process is left, also where /proc does not show it.
             leave(post, Words { left: count.max(1), expired, named: &named[..n] });
         }
         wait_for_child(wait_ns);
@@ -231,7 +231,7 @@ fn end_below(agent: i32, end: End, patience: &mut Patience) -> bool {
     let mut leaving = Patience::new(leave_ms, crate::clock::boottime());
     let mut wait_ns = 200_000;
     while !has_ended(agent) {
-        // What has lost its parent while the agent is no subreaper is ours already.
+        // A process that has lost its parent while the agent is no subreaper is our child already.
         children::for_each(|pid| {
             if pid != agent {
                 // SAFETY: kill takes two integers; the child is unreaped, so its number is not reused.
@@ -258,7 +258,7 @@ fn end_below(agent: i32, end: End, patience: &mut Patience) -> bool {
 fn make_room(post: &Post) {
     let unused: &[RawFd] = match post.report {
         Report::Lifeline => &[0, 1, 2],
-        // The launcher's end was heard on stdin.
+        // The launcher's end was seen on stdin.
         Report::Frame { .. } => &[0, 2],
     };
     for number in unused {
@@ -301,7 +301,7 @@ fn leave(post: &Post, words: Words<'_>) -> ! {
     let mut bytes = [0u8; RECORD];
     record::write(words, &mut bytes);
     match post.report {
-        // SAFETY: `bytes` is readable for its length. Nobody may be there to read it any more: SIGPIPE is blocked.
+        // SAFETY: `bytes` is readable for its length. The reader may be gone: SIGPIPE is blocked.
         Report::Lifeline => unsafe {
             libc::send(post.lifeline, bytes.as_ptr().cast(), RECORD, libc::MSG_NOSIGNAL);
         },

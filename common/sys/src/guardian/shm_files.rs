@@ -48,7 +48,7 @@ impl ShmFiles {
         self.names.chunks_exact(ROOM).nth(slot)?.split_at_checked(ROOM - USER)
     }
 
-    /// This file of a user is to go with the ranks; false: it cannot be noted.
+    /// Notes a file of a user that is to go with the ranks; false: it cannot be noted.
     pub fn note(&self, slot: usize, user: u32, name: &str) -> bool {
         let Some((place, user_place)) = self.slot(slot).filter(|(place, _)| name.len() < place.len()) else {
             return false;

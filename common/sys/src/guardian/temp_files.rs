@@ -43,7 +43,7 @@ impl TempFiles {
         self.shm
     }
 
-    /// This is to go with the job, and what was noted before is not; false: it is too long.
+    /// Notes the path that is to go with the job, in place of the path before; false: it is too long.
     pub fn note(&self, path: &Path) -> bool {
         let bytes = path.as_os_str().as_bytes();
         if bytes.len() >= self.socket.len() || bytes.is_empty() {

@@ -299,7 +299,7 @@ fn exec(plan: &mut Plan) {
     plan.candidate = at;
 }
 
-/// The two ends of a rank's output pipe: ours, theirs.
+/// The two ends of a rank's output pipe: the agent's, the rank's.
 pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), Failure> {
     crate::fd::pipe().map_err(|e| pipes_failed(&e))
 }
@@ -370,7 +370,7 @@ mod tests {
         });
     }
 
-    /// What `cat` prints of this file about its own process.
+    /// The text that `cat` prints of this file about its own process.
     fn shown(file: &[u8], memory: Option<u32>, has_session: bool) -> String {
         let origin = crate::origin::capture().unwrap();
         let null = crate::fd::dev_null().unwrap();

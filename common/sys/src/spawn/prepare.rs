@@ -92,7 +92,7 @@ impl PreparedApp {
         Self { argv, env, wdir, candidates }
     }
 
-    /// Whether it could be started, as far as its directory and its files tell.
+    /// Whether the program could be started, as far as its directory and its files show.
     ///
     /// # Errors
     /// The most likely failure of the rank's start.

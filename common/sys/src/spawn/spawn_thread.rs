@@ -1,7 +1,7 @@
 //! The spawn thread: the parent of every rank, for as long as the agent lives. Where all ranks are started again another one follows,
 //! once nothing is left of those of the first: a thread has one PID namespace for its children, and never another.
 //!
-//! It registers new descriptors in two readiness sets itself, so that no other thread has to wake for a launch until bytes or an exit
+//! The thread registers new descriptors in two readiness sets itself, so no other thread has to wake for a launch until bytes or an exit
 //! exist.
 
 use super::clone::{Failure, Step, Workspace, never_ran, numbers, pipe, pipes_failed};
@@ -215,7 +215,7 @@ impl Worker {
                     Ok(()) => continue,
                     Err(failure) => {
                         if exec.needed {
-                            // The job is over with this: what is asked for already, up to a whole queue, would only be ended.
+                            // The job ends with this: ranks that are requested already, up to a whole queue, would only be ended.
                             self.withhold.store(true, Ordering::SeqCst);
                         }
                         (Outcome::Failed { proc, failure: Box::new(failure) }, true)

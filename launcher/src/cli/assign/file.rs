@@ -138,8 +138,8 @@ fn number(value: &Value<'_>, name: &str) -> Result<u32, At> {
 /// Texts, or one.
 fn words<'t>(value: &'t Value<'_>, name: &str, hint: &str) -> Result<Vec<&'t str>, At> {
     match value.get_ref().as_array() {
-        Some(all) => all.iter().map(|one| word(one, name, hint)).collect(),
-        None => word(value, name, hint).map(|one| vec![one]),
+        Some(all) => all.iter().map(|item| word(item, name, hint)).collect(),
+        None => word(value, name, hint).map(|text| vec![text]),
     }
 }
 

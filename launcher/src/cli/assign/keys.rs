@@ -38,7 +38,7 @@ impl Named {
             }
             (Ok(Key::Of(source)), None) => Err(refuse(format!("{option} {source}=16"))),
             (Err(error), _) => {
-                // One word that was nearly meant, and not a list of all.
+                // Only a similar word is a hint, not a list of all words.
                 let near = error.hint().filter(|hint| !hint.contains(' '));
                 Err(refuse(near.map_or_else(|| format!("{option} rack=16"), |hint| format!("{option} {hint}=16"))))
             }

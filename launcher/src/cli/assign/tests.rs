@@ -108,7 +108,7 @@ fn a_tree_is_read_from_a_file() {
         ]
     );
     // From a chain in a file, for programs.
-    let fates = told_of("[assign]|policy_=_[\"max=1\",\"shift\"]|regrow_=_true").unwrap();
+    let fates = fates_of("[assign]|policy_=_[\"max=1\",\"shift\"]|regrow_=_true").unwrap();
     assert_eq!(
         json(&fates),
         "{\"note\":null,\"policy\":\"max=1,shift,regrow\",\"rounds\":[{\"active_rank\":[0,null],\"active_world_size\":1,\
@@ -117,24 +117,24 @@ fn a_tree_is_read_from_a_file() {
     );
     let mixed = "[assign.tree]|layer_=_[{},{key='rank%2'}]";
     assert!(
-        text(&told_of(mixed).unwrap(), false).contains("\n\ninitial rank"),
+        text(&fates_of(mixed).unwrap(), false).contains("\n\ninitial rank"),
         "two ranks are in the order of their tree"
     );
-    let note = told_with(mixed, "-n 4").unwrap().note.unwrap();
+    let note = fates_with(mixed, "-n 4").unwrap().note.unwrap();
     assert!(note.starts_with("the order of the ranks is not that of the tree, by which 2 of 4"), "{note}");
 }
 
-/// A file for two ranks of whom the first is lost.
-fn told_of(file: &str) -> Result<RankFates, String> {
-    told_with(file, "-n 2 --lose 0")
+/// Fates by a policy file for two ranks, of which the first is lost.
+fn fates_of(file: &str) -> Result<RankFates, String> {
+    fates_with(file, "-n 2 --lose 0")
 }
 
-fn told_with(file: &str, words: &str) -> Result<RankFates, String> {
+fn fates_with(file: &str, words: &str) -> Result<RankFates, String> {
     play(&format!("--policy=@file:{file} {words}"))
 }
 
 #[test]
-fn a_file_that_is_wrong_is_told_with_its_line() {
+fn error_in_policy_file_is_reported_with_line() {
     for (file, error) in [
         (
             "",
@@ -168,12 +168,12 @@ fn a_file_that_is_wrong_is_told_with_its_line() {
             "file:[assign]|[assign.tree]: a tree has no layer\n  try     [[assign.tree.layer]], the root's first\n",
         ),
     ] {
-        assert_eq!(told_of(file).unwrap_err(), format!("error: {error}"), "{file}");
+        assert_eq!(fates_of(file).unwrap_err(), format!("error: {error}"), "{file}");
     }
 }
 
 #[test]
-fn a_tree_that_is_wrong_is_told_with_its_line() {
+fn error_in_policy_tree_is_reported_with_line() {
     for (file, error) in [
         (
             "[[assign.tree.layer]]|keey='host'",
@@ -220,12 +220,12 @@ fn a_tree_that_is_wrong_is_told_with_its_line() {
             "--assign: all ranks must share one key at the root of the tree, but they have 2: 0 (rank 0), 1 (rank 1)\n  try     key = \"\" in the first layer: it is the root, above all others\n",
         ),
     ] {
-        assert_eq!(told_of(file).unwrap_err(), format!("error: {error}"), "{file}");
+        assert_eq!(fates_of(file).unwrap_err(), format!("error: {error}"), "{file}");
     }
 }
 
 #[test]
-fn without_a_policy_it_is_that_of_a_job_whose_program_asks_for_nothing() {
+fn trial_without_policy_uses_the_default_policy() {
     let line = "--world 4 --lose 0";
     let shown = shown(line).unwrap();
     assert!(shown.starts_with("all,shift\n"), "{shown}");
@@ -234,7 +234,7 @@ fn without_a_policy_it_is_that_of_a_job_whose_program_asks_for_nothing() {
 
 /// The replacement that was offered let no rank work either.
 #[test]
-fn a_policy_that_has_nobody_work_is_refused() {
+fn policy_without_active_ranks_is_refused() {
     let error = "error: --assign: max takes a whole number above 0, got '0'\n  try     max=64\n";
     assert_eq!(play("--assign max=0 --world 4").map(|_| ()), Err(error.into()));
 }
@@ -304,7 +304,7 @@ fn assign_refuses_invalid_options() {
 }
 
 #[test]
-fn its_help_fits_a_screen() {
+fn help_of_assign_fits_a_screen() {
     let Ok(Command::Answer(Answer::Assign(_))) = parse(vec!["--assign=shift".into(), "-n4".into()]) else {
         panic!("no trial")
     };

@@ -1,10 +1,10 @@
-//! `--spare-hosts`: the ranks of the last hosts wait, and take the place of those that are lost.
+//! `--spare-hosts`: the ranks of the last hosts wait, and take the place of lost ranks.
 //!
-//! They are processes like the others, registered and out of the function: so a lost host costs one round, and nothing has to be started
-//! in it. All hosts are filled, a spare one too, or it could not replace another.
+//! Waiting ranks are processes like the others, registered and out of the function. A lost host costs one round, in which no process has
+//! to be started. All hosts are filled, spare hosts too, because a spare host replaces all ranks of another.
 //!
-//! Hosts of a slice are wired to each other. So where hosts form slices, the last hosts of each slice are spare, and replace hosts of their
-//! own slice alone.
+//! Hosts of a slice are wired to each other. If hosts form slices, the last hosts of each slice are spare, and replace hosts of their own
+//! slice alone.
 
 use super::{CliError, ranks, wrong};
 use rlaunch_base::id::NodeId;

@@ -18,7 +18,7 @@ fn policy(line: &str) -> String {
 }
 
 #[test]
-fn a_policy_is_that_of_the_command_line_or_none() {
+fn policy_is_read_from_command_line_or_environment() {
     assert_eq!(rounds("-n 4 ./train", &[]), (4, Rounds::default()));
     assert_eq!(policy("-n 4 --assign max=2,shift ./train"), "max=2,shift");
     assert_eq!(policy("-n 4 --assign shift ./train"), "all,shift");
@@ -57,15 +57,15 @@ fn the_ranks_of_spare_hosts_wait() {
         // The host in the middle: its ranks' places are those of the spare one.
         let lost: Vec<Rank> = (4..8).map(Rank::new).collect();
         rank_assign::assign(&policy, &mut world, &lost, &keys).unwrap();
-        let active: Vec<Option<u32>> = world.members().iter().map(|one| one.active_rank.map(Rank::get)).collect();
-        // Of those who wait, the last goes first.
+        let active: Vec<Option<u32>> = world.members().iter().map(|member| member.active_rank.map(Rank::get)).collect();
+        // The last of the waiting ranks replaces the first lost rank.
         assert_eq!(active[8..], [7, 6, 5, 4].map(Some), "{line}");
     }
 }
 
 /// Three slices of two hosts with a rank each: the last host of each is spare.
 #[test]
-fn spare_host_replaces_only_a_host_of_its_own_slice() {
+fn spare_host_replaces_only_a_host_of_the_same_slice() {
     struct Placed;
     impl rank_assign::Keys for Placed {
         fn value(&self, source: &rank_assign::Source, who: rank_assign::Numbers) -> Option<Cow<'_, str>> {
@@ -83,7 +83,7 @@ fn spare_host_replaces_only_a_host_of_its_own_slice() {
         rank_assign::assign(&policy, &mut world, &[], &Placed).unwrap();
         let lost: Vec<Rank> = lost.iter().copied().map(Rank::new).collect();
         rank_assign::assign(&policy, &mut world, &lost, &Placed).unwrap();
-        world.members().iter().map(|one| one.active_rank.map(Rank::get)).collect::<Vec<_>>()
+        world.members().iter().map(|member| member.active_rank.map(Rank::get)).collect::<Vec<_>>()
     };
     assert_eq!(active(&[]), [Some(0), None, Some(1), None, Some(2), None]);
     assert_eq!(active(&[2]), [Some(0), None, None, Some(1), Some(2), None]);
@@ -100,7 +100,7 @@ impl rank_assign::Keys for ByHost {
 }
 
 #[test]
-fn limits_come_as_they_were_given() {
+fn limits_of_rounds_equal_the_given_options() {
     let line = "-n 8 --max-rounds 3 --min-world 4 --min-active 2 --max-rank-faults 1 --fault-window 20ms --yield-within 1m ./train";
     let asked = rounds(line, &[]).1;
     let Limits { max_rounds, min_world, min_active, max_rank_faults } = asked.limits;
@@ -109,7 +109,7 @@ fn limits_come_as_they_were_given() {
 }
 
 #[test]
-fn respawn_has_five_minutes_unless_it_is_given_another_time() {
+fn respawn_timeout_is_five_minutes_by_default() {
     let asked = |line: &str| rounds(line, &[]).1;
     let plain = asked("--respawn ./train");
     assert_eq!((plain.respawn, plain.respawn_timeout), (true, Span::from_secs(300)));
@@ -119,7 +119,7 @@ fn respawn_has_five_minutes_unless_it_is_given_another_time() {
 }
 
 #[test]
-fn a_variable_for_a_time_refuses_no_job_that_does_not_need_it() {
+fn variable_for_a_time_is_accepted_by_jobs_that_do_not_need_the_time() {
     for name in ["RLAUNCH_RESPAWN_TIMEOUT", "RLAUNCH_FAULT_WINDOW", "RLAUNCH_YIELD_WITHIN"] {
         for line in ["./train", "./a : ./b"] {
             assert_eq!(refused(line, &[(name, "9s")]), None, "{name} {line}");

@@ -55,7 +55,7 @@ fn ranks_are_in_the_order_that_the_user_asked_the_scheduler_for() {
 }
 
 #[test]
-fn slots_that_other_jobs_have_are_left_to_them() {
+fn slots_of_other_jobs_are_not_used() {
     let found = |line: &str| placed(line, &SALLOC).unwrap().0.in_allocation.unwrap().allocation;
     let (rest, taken) = found("a").beside(&["node0 3\nnode1 2\nother 9\n".into(), "me 1\nnode0 x\n".into()]);
     assert_eq!((taken, rest.hosts.iter().map(|host| host.slots).collect::<Vec<_>>()), (6, vec![1, 1]));
@@ -171,7 +171,7 @@ fn parts_of_an_allocation_that_are_not_used_are_noted() {
 }
 
 #[test]
-fn cores_of_a_rank_are_those_of_a_task_by_default() {
+fn cores_of_a_rank_default_to_cores_of_a_task() {
     let variables = [&SALLOC[..], &[("SLURM_CPUS_PER_TASK", "2")]].concat();
     let of = |line: &str, variables: &[(&str, &str)]| {
         let bind = placed(line, variables).unwrap().0.whole.bound();
@@ -191,7 +191,7 @@ fn a_rank_s_own_job_and_other_schedulers_use_no_srun() {
 }
 
 #[test]
-fn a_command_of_the_users_reaches_all_hosts_this_one_too() {
+fn command_of_the_user_reaches_all_hosts_and_this_host() {
     let (run, placement) = placed("--launcher=exec:reach-{host} -H me,b -n 2 a", &[]).unwrap();
     assert!(placement.nodes.iter().all(|node| !node.local));
     let carrier = run.reach.carrier(false);
@@ -208,7 +208,7 @@ fn srun_gets_few_variables() {
 }
 
 #[test]
-fn what_an_allocation_does_not_allow_is_refused() {
+fn job_that_an_allocation_does_not_allow_is_refused() {
     let step = [("SLURM_JOB_ID", "7"), ("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_TASKS", "4")];
     let pty = [&step[..], &[("SLURM_PTY_PORT", "1"), ("SLURM_STEP_NODELIST", "n1"), ("SLURM_NTASKS", "4")]].concat();
     let broken = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "node[0-3]"), ("SLURM_TASKS_PER_NODE", "2(x3)")];

@@ -43,7 +43,7 @@ fn hosts_in_all_spellings() {
 }
 
 #[test]
-fn hosts_of_a_sequence_are_kept_as_often_as_they_are_named() {
+fn repeated_hosts_of_a_sequence_are_kept() {
     for line in ["-H a,b,a,b", "-H a:1,b:1,a:1,b:1", "-H a,b -H a,b", "-f turns"] {
         assert_eq!(hosts_of(&format!("--map-by seq {line} x"), &[], 0), "a b a b", "{line}");
     }
@@ -54,7 +54,7 @@ fn hosts_of_a_sequence_are_kept_as_often_as_they_are_named() {
 }
 
 #[test]
-fn programs_have_mappings_and_cores_of_their_own() {
+fn programs_have_separate_mappings_and_cores() {
     assert_eq!(hosts_of("-H a:4,b:4 --map-by ppr:3:node x : --map-by ppr:1:node y", &[], 0), "a a a b b b a b");
     assert_eq!(hosts_of("-n 2 -H a:2,b:2 x : -n 2 --map-by node y", &[], 0), "a a b b");
     assert_eq!(hosts_of("-n 2 -H a:2,b:2 --map-by node x : -n 2 y", &[], 0), "a b a b", "the first one's is the job's");
@@ -110,7 +110,7 @@ pub(super) fn has(host: &Target) -> Result<Has, Silent> {
 }
 
 #[test]
-fn other_hosts_are_asked_what_they_have() {
+fn other_hosts_are_asked_for_resources() {
     assert_eq!(hosts_of("--nproc-per-node gpu -H g2,g1 x", &[], 0), "g2 g2 g1");
     assert_eq!(hosts_of("--nproc-per-node cpu -H g1,g2 x", &[], 0), "g1 g1 g2 g2 g2 g2");
     assert_eq!(hosts_of("--nproc-per-node auto -H g0,g2 x", &[], 0), "g0 g2 g2");
@@ -125,14 +125,14 @@ fn other_hosts_are_asked_what_they_have() {
 
 #[test]
 fn a_hostfile_of_the_environment_counts_last() {
-    let ours = ("RLAUNCH_HOSTFILE", "hosts");
-    assert_eq!(hosts_of("x", &[ours], 0), "a a b b");
+    let variable = ("RLAUNCH_HOSTFILE", "hosts");
+    assert_eq!(hosts_of("x", &[variable], 0), "a a b b");
     assert_eq!(hosts_of("x", &[("HYDRA_HOST_FILE", "hosts")], 0), "a a b b");
-    assert_eq!(hosts_of("x", &[ours, ("HYDRA_HOST_FILE", "gone")], 0), "a a b b");
-    assert_eq!(hosts_of("-n 1 x : -n 2 y", &[ours], 0), "a a b");
+    assert_eq!(hosts_of("x", &[variable, ("HYDRA_HOST_FILE", "gone")], 0), "a a b b");
+    assert_eq!(hosts_of("-n 1 x : -n 2 y", &[variable], 0), "a a b");
     assert_eq!(hosts_of("-H c x", &[("RLAUNCH_HOSTFILE", "gone")], 0), "c");
     assert_eq!(hosts_of("-n 1 x", &[("RLAUNCH_HOSTFILE", "")], 0), "me");
-    assert_eq!(hosts_of("x", &[("RLAUNCH_HOSTS", "b"), ours], 0), "b b", "a choice from the file");
+    assert_eq!(hosts_of("x", &[("RLAUNCH_HOSTS", "b"), variable], 0), "b b", "a choice from the file");
     assert_eq!(hosts_of("-f hosts x", &[("RLAUNCH_HOSTS", "c")], 0), "a a b b");
     let others = [("RLAUNCH_PPN", "1"), ("RLAUNCH_MAP_BY", "node"), ("RLAUNCH_NNODES", "2")];
     assert_eq!(hosts_of("-H a,b,c x : y", &others, 0), "a b a b");

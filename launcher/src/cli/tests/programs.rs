@@ -15,13 +15,13 @@ fn number_after_the_program_is_worth_a_note() {
 }
 
 #[test]
-fn programs_of_a_file_are_those_of_a_line_with_colons() {
+fn programs_of_a_file_equal_programs_of_a_line_with_colons() {
     let shown = |line: &str| {
-        let one = |program: &Program| {
+        let describe = |program: &Program| {
             let argv: Vec<_> = program.argv.iter().map(ToString::to_string).collect();
             format!("{}: {}", program.n.unwrap_or(0), argv.join("|"))
         };
-        run(line).programs.iter().map(one).collect::<Vec<_>>().join(", ")
+        run(line).programs.iter().map(describe).collect::<Vec<_>>().join(", ")
     };
     assert_eq!(shown("-l -configfile conf"), "1: echo|ping|20, 2: echo|pong pong");
     assert_eq!(shown("--app=conf"), "1: echo|ping|20, 2: echo|pong pong");

@@ -4,7 +4,7 @@ use super::{error, run, run_with};
 use rlaunch_protocol::travel::Resource;
 
 #[test]
-fn limits_travel_as_they_are_named() {
+fn only_named_limits_travel() {
     assert_eq!(run("-n 1 a").reach.limits, [Resource::Core, Resource::Stack]);
     assert_eq!(run("--propagate-limits none a").reach.limits, []);
     assert_eq!(run("--propagate-limits ALL a").reach.limits, Resource::ALL);

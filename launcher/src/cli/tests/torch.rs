@@ -37,7 +37,7 @@ fn becomes(line: &str, files: &[(&str, Runs)], env: &[(&str, &str)]) -> (String,
 }
 
 #[test]
-fn python_runs_what_torchrun_would_have_it_run() {
+fn python_runs_the_same_programs_as_with_torchrun() {
     use Runs::{Itself, Never};
     let files = [
         ("train.py", Never),
@@ -178,7 +178,7 @@ fn arguments_are_filled_in_only_where_torchruns_options_are_used() {
 }
 
 #[test]
-fn torchruns_variables_count_below_ours() {
+fn variables_of_torchrun_count_below_variables_of_rlaunch() {
     let env = [("PET_NPROC_PER_NODE", "3"), ("PET_NNODES", "1:1"), ("PET_RDZV_ID", "r"), ("PET_LOG_DIR", "/l")];
     let ranks = |line: &str, more: &[(&str, &str)]| job(line, &[&env, more].concat()).placement.ranks.len();
     assert_eq!(ranks("--standalone a", &[]), 3);

@@ -82,7 +82,7 @@ impl Server {
         self.links.close(node);
     }
 
-    /// The commands that end the pool hear of the hosts that may not be empty.
+    /// Reports the hosts that may not be empty to the commands that end the pool.
     pub(super) fn report_unchecked(&mut self) {
         if self.unchecked.is_empty() {
             return;

@@ -191,7 +191,7 @@ fn each_limit_of_the_store_is_reported_once() {
     let mut view = log_view(Tone::Quiet);
     let mut lines = |limit| {
         let met = Met::at(limit, b"model", 9, 8);
-        view.text(&record(told(NodeNews::Store(StoreNews::Limit { met, count: 1 }))), By::Sender).lines().count()
+        view.text(&record(node_news(NodeNews::Store(StoreNews::Limit { met, count: 1 }))), By::Sender).lines().count()
     };
     assert_eq!([Limit::Value, Limit::Value, Limit::Keys].map(&mut lines), [2, 0, 2]);
 }
@@ -217,7 +217,7 @@ fn restart_names_the_lost_host_and_the_remaining_ranks() {
         fewer,
     };
     let fewer = || Some(Box::new(Fewer { without: nodes(&[0, 1]), ranks: 4 }));
-    let lost = rlaunch_core::events::Lost::Unheard;
+    let lost = rlaunch_core::events::Lost::NoHeartbeat;
     let facts = [restart(None, None), restart(Some(lost), fewer()), restart(None, fewer())];
     assert_eq!(
         said(facts, Tone::Quiet, By::Sender),
@@ -225,7 +225,7 @@ fn restart_names_the_lost_host_and_the_remaining_ranks() {
     );
 }
 
-fn told(news: NodeNews) -> What {
+fn node_news(news: NodeNews) -> What {
     What::NodeNews { node: NODE, news }
 }
 
@@ -251,14 +251,14 @@ fn without_a_line() -> Vec<What> {
         What::HostReady { node: NODE, hello: hello("was asked for", true) },
         What::HostRefused { node: NODE, why: NodeRefusal::NoPort },
         What::HostFailed { node: NODE, why: HostFailure::default() },
-        What::HostLost { node: NODE, lost: rlaunch_core::events::Lost::Unheard },
+        What::HostLost { node: NODE, lost: rlaunch_core::events::Lost::NoHeartbeat },
         What::HostDone { node: NODE, left: Some(0), named: vec![] },
         What::LeftOut { nodes: nodes(&[1]), world_size: 4, procs: vec![4], is_known: true },
         What::Together { nodes: nodes(&[0, 1]) },
-        told(NodeNews::Store(StoreNews::Refused { from: "10.0.0.9:1".into(), count: 1 })),
-        told(NodeNews::Mpi(MpiNews::Used { wire: MpiWire::Pmi1 })),
-        told(NodeNews::Mpi(MpiNews::Loaded { library: "libmpi.so.40".into() })),
-        told(NodeNews::Mpi(MpiNews::Help { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() })),
+        node_news(NodeNews::Store(StoreNews::Refused { from: "10.0.0.9:1".into(), count: 1 })),
+        node_news(NodeNews::Mpi(MpiNews::Used { wire: MpiWire::Pmi1 })),
+        node_news(NodeNews::Mpi(MpiNews::Loaded { library: "libmpi.so.40".into() })),
+        node_news(NodeNews::Mpi(MpiNews::Help { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() })),
         What::FileLost { rank: RANK, std: Std::Out, bytes: 1 },
         rank_started,
         What::RankFailed { rank: RANK, node: NODE, error: error(), tried: Tried::First },
@@ -320,8 +320,8 @@ fn notes() -> Vec<What> {
     };
     vec![
         crowded_world(),
-        told(NodeNews::WarningNote(WarningNote::Planned(WallNs(0)))),
-        told(NodeNews::WarningNote(WarningNote::NoProbe(127))),
+        node_news(NodeNews::WarningNote(WarningNote::Planned(WallNs(0)))),
+        node_news(NodeNews::WarningNote(WarningNote::NoProbe(127))),
         What::HostReady { node: NODE, hello: hello("no right to unshare", false) },
         round(began),
         round(RoundNote::NoRoundNeeded { fault: fault() }),
@@ -340,21 +340,21 @@ fn notes() -> Vec<What> {
         }),
         fell_back(FallBack::Silent { waited: SECOND, words: OsBytes::default() }),
         fell_back(FallBack::Silent { waited: SECOND, words: "srun: queued\n".into() }),
-        told(NodeNews::Store(StoreNews::Unused { at: addr() })),
-        told(NodeNews::Store(StoreNews::Foreign { from: addr() })),
-        told(NodeNews::Binding(BindingNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core }))),
-        told(NodeNews::Binding(BindingNews::OneCpu { ranks: 2, cpu: 0, online: 8 })),
-        told(NodeNews::Mpi(MpiNews::Waits { waiting: vec![(0, 0)], missing: vec![(1, 2)], apart: vec![] })),
-        told(NodeNews::Mpi(MpiNews::LookupWaits { rank: Rank::new(0), name: "1.0:2:accept".into() })),
-        told(NodeNews::Devices(DeviceNews::HolderEnded {
+        node_news(NodeNews::Store(StoreNews::Unused { at: addr() })),
+        node_news(NodeNews::Store(StoreNews::Foreign { from: addr() })),
+        node_news(NodeNews::Binding(BindingNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core }))),
+        node_news(NodeNews::Binding(BindingNews::OneCpu { ranks: 2, cpu: 0, online: 8 })),
+        node_news(NodeNews::Mpi(MpiNews::Waits { waiting: vec![(0, 0)], missing: vec![(1, 2)], apart: vec![] })),
+        node_news(NodeNews::Mpi(MpiNews::LookupWaits { rank: Rank::new(0), name: "1.0:2:accept".into() })),
+        node_news(NodeNews::Devices(DeviceNews::HolderEnded {
             devices: "/dev/vfio/0".into(),
             pid: 7,
             user: "alice".into(),
             command: "python3 a.py".into(),
             killed: true,
         })),
-        told(lock_of(9)),
-        told(NodeNews::LeftEnded { count: 2, pid: 7, comm: "sleep".into() }),
+        node_news(lock_of(9)),
+        node_news(NodeNews::LeftEnded { count: 2, pid: 7, comm: "sleep".into() }),
         What::News(JobNews::Slices(SliceNews::Larger { size: 4, running: 2, restarts: false })),
         What::News(JobNews::Slices(SliceNews::Larger { size: 4, running: 2, restarts: true })),
         What::News(JobNews::Slices(SliceNews::Found {
@@ -485,7 +485,7 @@ fn names(facts: &[What]) -> BTreeSet<String> {
 fn unused_store_has_one_line_per_job_with_the_port_of_the_arguments() {
     let unused = |view: &mut LogView| {
         let news = NodeNews::Store(StoreNews::Unused { at: "127.0.0.1:20000".into() });
-        view.text(&record(told(news)), By::Sender)
+        view.text(&record(node_news(news)), By::Sender)
     };
     let head = "rlaunch: no rank has connected to the TCPStore at 127.0.0.1:20000 within 10s\n  try     --master-store rank0, if the program";
     let mut view = log_view(Tone::Normal);
@@ -506,8 +506,9 @@ fn unused_store_has_one_line_per_job_with_the_port_of_the_arguments() {
 
 #[test]
 fn repeated_help_messages_of_all_hosts_are_one_line_before_the_report() {
-    let help =
-        |count, topic: &str| told(NodeNews::Mpi(MpiNews::Help { count, file: "help.txt".into(), topic: topic.into() }));
+    let help = |count, topic: &str| {
+        node_news(NodeNews::Mpi(MpiNews::Help { count, file: "help.txt".into(), topic: topic.into() }))
+    };
     let end = || messages().into_iter().find(|what| matches!(what, What::JobEnd { .. })).unwrap();
     let text = |tone| {
         let mut view = log_view(tone);
@@ -522,7 +523,7 @@ fn repeated_help_messages_of_all_hosts_are_one_line_before_the_report() {
 
 #[test]
 fn rank_that_ended_in_the_middle_of_mpi_is_named_once_for_each_start() {
-    let unfinished = |rank| told(NodeNews::Mpi(MpiNews::Unfinished { rank: Rank::new(rank), pid: 4711 }));
+    let unfinished = |rank| node_news(NodeNews::Mpi(MpiNews::Unfinished { rank: Rank::new(rank), pid: 4711 }));
     let mut view = log_view(Tone::Quiet);
     let text = [3, 1].map(|rank| view.text(&record(unfinished(rank)), By::Sender));
     let line = |rank: u32| format!("rlaunch: rank {rank} exited after MPI_Init and before MPI_Finalize\n");
@@ -545,7 +546,7 @@ fn worlds_without_free_slots_are_named_once_and_with_the_option_that_gives_more(
 
 #[test]
 fn processes_that_ranks_have_left_running_are_named_once() {
-    let left = told(NodeNews::LeftEnded { count: 1, pid: 7, comm: "sleep".into() });
+    let left = node_news(NodeNews::LeftEnded { count: 1, pid: 7, comm: "sleep".into() });
     let lines = |tone| {
         let mut view = log_view(tone);
         let text = [0, 1].map(|_| view.text(&record(left.clone()), By::Sender)).concat();

@@ -334,9 +334,9 @@ fn loses_hosts(name: &str, lost: Lost, nodes: &[u32], others: Lost) {
 fn hosts_that_were_lost_together_are_named_together() {
     let starved = Lost::Starved(Span::from_millis(9_030));
     let cut = Lost::Agent(CloseReason::Carrier(rlaunch_plan::bootstrap::CarrierKind::Ssh, CarrierEnd::Code(255)));
-    loses_hosts("host_unheard", Lost::Unheard, &[2], cut);
-    loses_hosts("hosts_unheard", Lost::Unheard, &[1, 2, 3], Lost::Unheard);
-    loses_hosts("hosts_unheard_and_cut_off", Lost::Unheard, &[1, 2, 3], cut);
+    loses_hosts("host_unheard", Lost::NoHeartbeat, &[2], cut);
+    loses_hosts("hosts_unheard", Lost::NoHeartbeat, &[1, 2, 3], Lost::NoHeartbeat);
+    loses_hosts("hosts_unheard_and_cut_off", Lost::NoHeartbeat, &[1, 2, 3], cut);
     loses_hosts("hosts_starved", starved, &[0, 1, 2, 3], starved);
     loses_hosts("hosts_cut_off", cut, &[0, 2, 3], cut);
 }
@@ -344,10 +344,10 @@ fn hosts_that_were_lost_together_are_named_together() {
 /// The pool has ended, and its connections to the hosts with it.
 #[test]
 fn hosts_of_a_pool_that_is_gone_are_lost_for_that() {
-    let cause = Cause::Lost { node: NodeId::new(2), lost: Lost::Unheard };
+    let cause = Cause::Lost { node: NodeId::new(2), lost: Lost::NoHeartbeat };
     let mut log = running_on_hosts();
     log.at(9_000, What::News(JobNews::PoolLost { pool: "p".into() }));
-    log.at(9_500, What::HostLost { node: NodeId::new(2), lost: Lost::Unheard });
+    log.at(9_500, What::HostLost { node: NodeId::new(2), lost: Lost::NoHeartbeat });
     log.begins(9_500, &cause, Some(Signal::TERM));
     log.at(10_900, What::Together { nodes: vec![NodeId::new(2), NodeId::new(3)] });
     shows("pool_gone", &log.ends(11_000, cause, None));
@@ -357,8 +357,8 @@ fn hosts_of_a_pool_that_is_gone_are_lost_for_that() {
 #[test]
 fn hosts_that_are_lost_one_after_the_other_are_all_named() {
     let mut log = running_on_hosts();
-    let cause = Cause::Lost { node: NodeId::new(1), lost: Lost::Unheard };
-    log.at(9_500, What::HostLost { node: NodeId::new(1), lost: Lost::Unheard });
+    let cause = Cause::Lost { node: NodeId::new(1), lost: Lost::NoHeartbeat };
+    log.at(9_500, What::HostLost { node: NodeId::new(1), lost: Lost::NoHeartbeat });
     log.begins(9_500, &cause, Some(Signal::TERM));
     (0..2).for_each(|n| log.exits(n, TERM, 9_600));
     let mut over = |node, lost, left| {
@@ -366,15 +366,15 @@ fn hosts_that_are_lost_one_after_the_other_are_all_named() {
         log.at(12_000, What::HostLost { node, lost });
         log.at(12_000, What::HostDone { node, left, named: vec![] });
     };
-    over(1, Lost::Unheard, None);
+    over(1, Lost::NoHeartbeat, None);
     over(2, Lost::Agent(CloseReason::Eof), Some(0));
-    over(3, Lost::Unheard, None);
+    over(3, Lost::NoHeartbeat, None);
     log.at(12_000, What::HostDone { node: NodeId::new(0), left: Some(0), named: vec![] });
     shows("hosts_lost_in_turn", &log.ends(12_000, cause, None));
 }
 
 #[test]
-fn a_host_that_was_silent_when_a_rank_failed_is_told_with_it() {
+fn host_that_was_silent_when_a_rank_failed_is_reported_with_the_rank() {
     let cause = Cause::Rank { rank: Rank::new(0), status: Status::Exited(1) };
     let mut log = running_on_hosts();
     log.exits(0, Status::Exited(1), 9_500);
@@ -386,7 +386,7 @@ fn a_host_that_was_silent_when_a_rank_failed_is_told_with_it() {
 }
 
 #[test]
-fn a_reader_that_left_was_told_of() {
+fn report_is_not_shown_when_reader_has_left() {
     let cause = Cause::ReaderClosed(Std::Out);
     let mut log = Log::running(1);
     log.begins(3, &cause, Some(Signal::TERM));
@@ -503,7 +503,7 @@ fn a_loss_that_was_made_good_is_no_failure_at_the_end() {
 
 /// A program that catches `RestartAbort` may exit with 0. The job has failed all the same.
 #[test]
-fn exit_code_in_the_report_is_the_one_that_the_rank_had() {
+fn report_shows_the_exit_code_of_the_rank() {
     let text = |kind, own| {
         let mut log = Log::in_round(1);
         let fault = Fault { initial: Rank::new(0), kind, text: OsBytes::default() };
@@ -543,7 +543,7 @@ fn respawned_rank_that_succeeded_is_not_lost() {
         let (rank, local_rank, at) = (Rank::new(initial), LocalRank::new(initial - 2), Span::from_millis(6));
         log.at(9, What::RankStarted { rank, node, local_rank, group: None, pid: 4000 + initial, at });
     }
-    log.at(1_000, What::HostLost { node, lost: Lost::Unheard });
+    log.at(1_000, What::HostLost { node, lost: Lost::NoHeartbeat });
     log.at(1_000, What::HostDone { node, left: None, named: Vec::new() });
     let lost = |initial| Fault { initial: Rank::new(initial), kind: FaultKind::HostLost, text: OsBytes::default() };
     log.round(1_002, 1, Some(lost(2)), (2, &[]));
@@ -551,7 +551,7 @@ fn respawned_rank_that_succeeded_is_not_lost() {
     log.again(1_005, 2);
     [0, 1, 2].into_iter().for_each(|n| log.exits(n, Status::Exited(0), 2_000));
     shows("rounds_host_lost", &log.ends(2_020, Cause::Success, Some(0)));
-    // It is not known whether it had come to take part.
+    // Whether rank 1 had come to take part is not known.
     let mut log = Log::in_round(2);
     log.exits(0, Status::Exited(3), 1_000);
     log.round(1_002, 1, Some(ended(0, Status::Exited(3))), (1, &[]));

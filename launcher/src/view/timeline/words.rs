@@ -1,4 +1,4 @@
-//! Words for what a log tells: causes, faults and phases in one line each.
+//! Words for the contents of a log: causes, faults and phases in one line each.
 
 use super::super::phrases::{self, count};
 use rlaunch_core::timeline::{Fault, FaultEntry, Finish, HostFact, How, LostWord, Phase, Stretch, Timeline};

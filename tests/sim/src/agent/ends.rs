@@ -51,23 +51,23 @@ impl World {
     fn agent_is_gone(&mut self, code: Option<u8>) {
         self.host.agent.over = Some(code);
         // Elsewhere the guardian holds the edge open, for its last words.
-        if !self.host.remote || self.host.guardian.is_over() {
+        if !self.host.remote || self.host.guardian.has_exited() {
             self.close_to_launcher();
         }
         self.parent_of_init_is_gone();
         self.soon(Ev::GuardianWakes);
-        // Nothing may come of what it hears later.
+        // Later events must have no effect.
         let here = self.here();
         self.host.agent.node.handle(here, NodeEvent::EdgeLost);
         self.host.agent.node.handle_timeout(here + Span::from_secs(100));
         if code.is_some() {
             let silent = self.host.agent.node.poll_action().is_none() && self.host.agent.node.poll_timeout().is_none();
-            self.check(silent, || "the node goes on after Finish".to_owned());
+            self.check(silent, || "the node continues after Finish".to_owned());
         }
     }
 
     pub(crate) fn agent_killed(&mut self) {
-        if !self.host.agent.is_over() {
+        if !self.host.agent.has_exited() {
             if self.rng.chance(50) {
                 // Bytes that it had not written yet are lost.
                 let from = self.now.saturating_sub(MS / 10);

@@ -107,9 +107,9 @@ impl World {
         // Where each call counts anew the numbers are not the launcher's.
         let of_round =
             |client: &&Client| client.calls == 0 && client.rank == fault.initial && client.round == Some(*round);
-        // Its word may be on its way.
-        let heard = self.now.saturating_sub(2 * 1000 * self.plan.local);
-        let is_out = |client: &Client| client.place == Place::Outside && client.since < heard;
+        // The report of the rank may be on its way.
+        let reported_until = self.now.saturating_sub(2 * 1000 * self.plan.local);
+        let is_out = |client: &Client| client.place == Place::Outside && client.since < reported_until;
         let own = self.procs.values().filter(of_round).find(|client| client.lives());
         let holds = !own.is_some_and(is_out);
         self.check(holds, || format!("rank {} is out of the function of round {round}: {fault:?}", fault.initial));
@@ -182,7 +182,7 @@ impl World {
         let living: Vec<ProcId> =
             self.procs.iter().filter(|(_, client)| !may_live(client)).map(|(proc, _)| *proc).collect();
         // A host that is cut off ends by itself, and the launcher waits for that.
-        self.check(living.is_empty(), || format!("the job is over, and {living:?} live"));
+        self.check(living.is_empty(), || format!("the job has ended, and {living:?} live"));
         let cause = self.truth.cause.clone();
         match (&self.truth.over, &cause) {
             _ if self.truth.interrupted => {}

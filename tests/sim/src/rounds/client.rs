@@ -6,7 +6,7 @@ use rlaunch_base::signal::Signal;
 use rlaunch_base::status::Status;
 use rlaunch_core::node::NodeEvent;
 use rlaunch_protocol::rank_fault::Leave;
-use rlaunch_protocol::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
+use rlaunch_protocol::wire::frozen::client::client_round::{AgentMessage, Begin, ClientMessage, Dismissal};
 use rlaunch_protocol::wire::to_root::Usage;
 
 /// The next step of a process.
@@ -36,7 +36,7 @@ pub(super) enum Act {
 pub(super) enum Place {
     Before,
     Registered,
-    /// Has heard that this round begins, and has not entered its function.
+    /// Notified that this round begins, and not yet in its function.
     Entering,
     /// In the function of this round.
     Inside,
@@ -136,19 +136,19 @@ impl World {
             Act::Enters => self.enters(proc),
             Act::Fails => {
                 self.moves(proc, Place::Outside);
-                self.says(proc, Said::Fault(round, "ValueError".into()));
+                self.says(proc, ClientMessage::Fault(round, "ValueError".into()));
                 self.plans(proc, short, Act::IsReady);
             }
             Act::Returns => {
                 self.moves(proc, Place::Returned);
                 self.note_return(proc);
-                self.says(proc, Said::Returned(round));
+                self.says(proc, ClientMessage::Returned(round));
             }
             // The rank waits in a collective operation and sends no ping.
-            Act::Yields if self.meets_nobody(proc) => {}
+            Act::Yields if self.has_missing_peer(proc) => {}
             Act::Yields => {
                 self.moves(proc, Place::Outside);
-                self.says(proc, Said::Section(round, None));
+                self.says(proc, ClientMessage::Section(round, None));
                 // Longer than the soft limit: silence is no hang any more.
                 let hooks = if self.rng.chance(10) && !self.is_calm() { 2_500_000 } else { 3_000 };
                 let after = self.rng.micros(1, hooks);
@@ -157,11 +157,11 @@ impl World {
             Act::IsReady => {
                 self.hooks(proc, false);
                 self.moves(proc, Place::Ready);
-                self.says(proc, Said::Ready(round, Vec::new()));
+                self.says(proc, ClientMessage::Ready(round, Vec::new()));
             }
             Act::Leaves(why) => {
                 self.moves(proc, Place::Left);
-                self.says(proc, Said::Leave(why, "".into()));
+                self.says(proc, ClientMessage::Leave(why, "".into()));
                 let status = Status::Exited(u8::try_from(self.rng.below(3)).unwrap_or(0));
                 self.plans(proc, short, Act::Ends(status));
             }
@@ -176,7 +176,7 @@ impl World {
         let Some(client) = self.procs.get_mut(&proc) else { return };
         if std::mem::replace(&mut client.hooks, run) != run {
             let round = client.round.unwrap_or(Round::new(0));
-            self.says(proc, Said::Hooks(round, run));
+            self.says(proc, ClientMessage::Hooks(round, run));
         }
     }
 
@@ -196,7 +196,7 @@ impl World {
         self.plans(proc, after, if is_last || odd { end } else { Act::Registers });
     }
 
-    fn says(&mut self, proc: ProcId, said: Said) {
+    fn says(&mut self, proc: ProcId, said: ClientMessage) {
         if let Some(session) = self.procs.get(&proc).and_then(|client| client.session) {
             self.for_node(proc, NodeEvent::SessionMessage { session, said });
         }
@@ -252,30 +252,30 @@ impl World {
         }
     }
 
-    /// Its agent tells it something.
-    pub(super) fn hears(&mut self, proc: ProcId, heard: Heard) {
+    /// A message of the agent to its client.
+    pub(super) fn on_message(&mut self, proc: ProcId, message: AgentMessage) {
         let Some(client) = self.procs.get(&proc).filter(|client| client.lives() && !client.is_stuck) else { return };
         let (place, own) = (client.place, client.round);
-        self.note("> client", || format!("{proc}: {heard:?}"));
-        match heard {
-            Heard::Begin(begin) => self.begins(proc, &begin),
+        self.note("> client", || format!("{proc}: {message:?}"));
+        match message {
+            AgentMessage::Begin(begin) => self.begins(proc, &begin),
             // A rank pings only in its function. If it left now, the ranks that are there would wait for it.
-            Heard::Interrupt(round, _, Some(_)) if own == Some(round) && place == Place::Entering => {
+            AgentMessage::Interrupt(round, _, Some(_)) if own == Some(round) && place == Place::Entering => {
                 self.procs.entry(proc).and_modify(|client| client.is_to_yield = true);
             }
-            Heard::Interrupt(round, _, Some(_)) if own == Some(round) && place == Place::Inside => {
+            AgentMessage::Interrupt(round, _, Some(_)) if own == Some(round) && place == Place::Inside => {
                 // A rank that hangs does not ping.
                 if !self.rng.chance(self.plan.trouble / 3) {
                     let after = self.rng.micros(1, 500_000);
                     self.plans(proc, after, Act::Yields);
                 }
             }
-            Heard::Interrupt(round, ..) if own == Some(round) => self.interrupted(proc, place),
-            Heard::Interrupt(..) => {}
-            Heard::Finish(round) => {
+            AgentMessage::Interrupt(round, ..) if own == Some(round) => self.interrupted(proc, place),
+            AgentMessage::Interrupt(..) => {}
+            AgentMessage::Finish(round) => {
                 let may = matches!(place, Place::Returned | Place::Reserve) && own == Some(round)
                     || place == Place::Registered && own.is_none();
-                self.check(may, || format!("{proc} is told that round {round} is done, and is {place:?} in {own:?}"));
+                self.check(may, || format!("{proc} receives the end of round {round}, and is {place:?} in {own:?}"));
                 if place == Place::Registered {
                     self.check_left_out(proc);
                 }
@@ -291,14 +291,14 @@ impl World {
                     self.plans(proc, after, Act::CallEnds);
                 }
             }
-            Heard::Dismissed(why, _) => {
+            AgentMessage::Dismissed(why, _) => {
                 self.moves(proc, Place::Dismissed);
                 let code = u8::try_from(self.rng.below(3)).unwrap_or(0);
                 let code = if why == Dismissal::GivenUp { 9 } else { code };
                 let after = self.rng.micros(1, 20_000);
                 self.plans(proc, after, Act::Ends(Status::Exited(code)));
             }
-            Heard::Unsupported(kind) => self.fail(format!("{proc} is not understood: {kind}")),
+            AgentMessage::Unsupported(kind) => self.fail(format!("{proc} is not understood: {kind}")),
         }
     }
 
@@ -312,7 +312,7 @@ impl World {
             (client.then, client.is_to_yield, client.has_not_entered) = (None, false, false);
         }
         if active {
-            self.says(proc, Said::Alive(begin.round, false));
+            self.says(proc, ClientMessage::Alive(begin.round, false));
         } else if self.rng.chance(30) {
             self.hooks(proc, true);
             if !self.rng.chance(self.plan.endless) {

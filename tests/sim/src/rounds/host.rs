@@ -17,7 +17,7 @@ use rlaunch_core::node::{
 };
 use rlaunch_protocol::settings::Tier;
 use rlaunch_protocol::wire::codec;
-use rlaunch_protocol::wire::frozen::client::client_round::Heard;
+use rlaunch_protocol::wire::frozen::client::client_round::AgentMessage;
 use rlaunch_protocol::wire::to_node::{Delta, PortPlan, Start};
 use rlaunch_protocol::wire::to_root::{Facts, Found, Hello, Reached, SpawnError, SpawnStep, ToRoot};
 use std::net::{IpAddr, Ipv4Addr};
@@ -35,8 +35,8 @@ pub(super) struct Host {
     pub(super) cut: bool,
     /// Either side knows that the edge has ended.
     pub(super) closed: bool,
-    /// The node has heard so.
-    pub(super) told: bool,
+    /// The node was notified of that.
+    pub(super) is_notified: bool,
     pub(super) lease: Option<Mono>,
     /// When the last message arrives: later ones come later.
     pub(super) up: u64,
@@ -122,7 +122,7 @@ impl World {
                 let port = self.port(host);
                 self.soon(host, NodeEvent::PortReserved { port });
             }
-            NodeAction::Sessions(SessionAction::Send { session, heard }) => self.tells(session, heard),
+            NodeAction::Sessions(SessionAction::Send { session, message }) => self.sends(session, message),
             NodeAction::Spawn { proc, exec } => self.spawns(host, proc, &exec),
             NodeAction::Signal { proc, sig } => self.signalled(proc, sig),
             NodeAction::Examine(ExamineAction { proc, .. }) => self.soon(host, examined(proc)),
@@ -170,13 +170,13 @@ impl World {
         self.soon(host, NodeEvent::Left { count, named: vec![] });
     }
 
-    fn tells(&mut self, session: SessionId, heard: Box<Heard>) {
-        let whose = self.procs.iter().find(|(_, client)| client.session == Some(session)).map(|(proc, _)| *proc);
-        if let Some(proc) = whose {
+    fn sends(&mut self, session: SessionId, message: Box<AgentMessage>) {
+        let owner = self.procs.iter().find(|(_, client)| client.session == Some(session)).map(|(proc, _)| *proc);
+        if let Some(proc) = owner {
             let delay = self.rng.micros(0, self.plan.local);
-            let at = (self.now + delay).max(self.heard.get(&proc).copied().unwrap_or(0));
-            self.heard.insert(proc, at);
-            self.at(at, Ev::Hears(proc, heard));
+            let at = (self.now + delay).max(self.messages_until.get(&proc).copied().unwrap_or(0));
+            self.messages_until.insert(proc, at);
+            self.at(at, Ev::Message(proc, message));
         }
     }
 
@@ -268,11 +268,11 @@ impl World {
         self.hosts[host].gone = true;
     }
 
-    /// The guardian looks whether the lease is over.
+    /// The guardian checks whether the lease has expired.
     pub(super) fn lease_ends(&mut self, host: usize) {
         let over = self.hosts[host].lease.is_some_and(|until| until <= self.mono());
         if over && !self.hosts[host].gone {
-            self.note("guardian", || format!("{host}: the lease is over"));
+            self.note("guardian", || format!("{host}: the lease has expired"));
             self.kill_all(host);
             let end = GuardianEnd::Expired { left: 0, named: vec![] };
             self.up(host, JobEvent::GuardianEnded { node: id(host), end });

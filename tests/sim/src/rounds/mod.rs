@@ -28,7 +28,7 @@ use rlaunch_core::node::NodeEvent;
 use rlaunch_plan::bootstrap::HostFailure;
 use rlaunch_plan::place::Placement;
 use rlaunch_protocol::wire::codec;
-use rlaunch_protocol::wire::frozen::client::client_round::Heard;
+use rlaunch_protocol::wire::frozen::client::client_round::AgentMessage;
 use rlaunch_protocol::wire::to_node::ToNode;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ enum Ev {
     ToJob(usize, Box<JobEvent>),
     ToNode(usize, Box<ToNode>),
     Node(usize, Box<NodeEvent>),
-    Hears(ProcId, Box<Heard>),
+    Message(ProcId, Box<AgentMessage>),
     Client(ProcId, u32, Act),
     /// A host was reached.
     Begins(usize),
@@ -62,11 +62,11 @@ struct World {
     sessions: u32,
     /// The placement that the launcher assumes.
     members: Arc<Placement>,
-    /// That whose ranks are started.
+    /// Generation whose ranks are started.
     generation: u32,
-    /// When the last event for a host, and the last word for a process, comes.
+    /// Times of the last event for each host, and of the last message to each process.
     queued: BTreeMap<usize, u64>,
-    heard: BTreeMap<ProcId, u64>,
+    messages_until: BTreeMap<ProcId, u64>,
     queue: BTreeMap<(u64, u64), Ev>,
     tickets: u64,
     truth: Truth,
@@ -101,7 +101,7 @@ impl World {
             sessions: 0,
             generation: 0,
             queued: BTreeMap::new(),
-            heard: BTreeMap::new(),
+            messages_until: BTreeMap::new(),
             queue: BTreeMap::new(),
             tickets: 0,
             truth: Truth::default(),
@@ -198,7 +198,7 @@ impl World {
                 // An edge that the launcher has let go of says nothing.
                 if !self.hosts[host].closed {
                     self.hosts[host].closed = matches!(*event, JobEvent::EdgeClosed { .. });
-                    self.tell_job(*event);
+                    self.notify_job(*event);
                 }
             }
             Ev::ToNode(host, msg) => {
@@ -207,11 +207,11 @@ impl World {
                 }
             }
             Ev::Node(host, event) => self.node(host, *event),
-            Ev::Hears(proc, heard) => self.hears(proc, *heard),
+            Ev::Message(proc, message) => self.on_message(proc, *message),
             Ev::Client(proc, turn, act) => self.acts(proc, turn, act),
             Ev::Begins(host) => {
                 if self.hosts[host].gone || self.hosts[host].cut {
-                    self.tell_job(JobEvent::HostFailed { node: id(host), why: HostFailure::default() });
+                    self.notify_job(JobEvent::HostFailed { node: id(host), why: HostFailure::default() });
                 } else {
                     self.hosts[host].begun = true;
                     self.up(host, JobEvent::EdgeUp { node: id(host) });
@@ -243,19 +243,19 @@ impl World {
             Fault::Warned(host) => self.node(host, NodeEvent::Warned(WarningSource::Preempted)),
             Fault::Signal(sig) => {
                 self.truth.interrupted = true;
-                self.tell_job(JobEvent::Signal(sig));
+                self.notify_job(JobEvent::Signal(sig));
             }
         }
     }
 
     /// An agent reads the end of its edge.
     fn edge_lost(&mut self, host: usize) {
-        if !std::mem::replace(&mut self.hosts[host].told, true) {
+        if !std::mem::replace(&mut self.hosts[host].is_notified, true) {
             self.soon(host, NodeEvent::EdgeLost);
         }
     }
 
-    fn tell_job(&mut self, event: JobEvent) {
+    fn notify_job(&mut self, event: JobEvent) {
         if self.finished.is_some() {
             return;
         }
@@ -299,7 +299,7 @@ impl World {
                 }
                 JobAction::DrainOutput => {
                     let drained = JobEvent::OutputDrained { lost: 0, broken: 0 };
-                    self.tell_job(drained);
+                    self.notify_job(drained);
                 }
                 JobAction::Finish(ending) => self.finished = Some(ending),
                 JobAction::Place(placement) => self.members = placement,

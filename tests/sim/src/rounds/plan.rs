@@ -13,7 +13,7 @@ use rlaunch_protocol::rounds::{Limits, Rounds};
 use rlaunch_protocol::settings::StdinPlan;
 use rlaunch_protocol::spec::{AppSpec, JobSpec};
 
-/// Told apart from the streams of other jobs.
+/// Number of the random stream, distinct from those of other jobs.
 const STREAM: u64 = 0x726f_756e_6400_0000;
 const ROOM: u64 = 0x726f_6f6d_0000_0000;
 const CALLS: u64 = 0x6361_6c6c_0000_0000;

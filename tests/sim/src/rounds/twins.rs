@@ -62,8 +62,8 @@ impl World {
         self.twin_begins(proc);
     }
 
-    /// Whether a process of the round of this one has left it without having entered its function.
-    pub(super) fn meets_nobody(&self, proc: ProcId) -> bool {
+    /// Whether another process of the same round has left without entering the function.
+    pub(super) fn has_missing_peer(&self, proc: ProcId) -> bool {
         let Some(own) = self.procs.get(&proc) else { return false };
         let is_of_round = |client: &&Client| {
             (client.generation, client.calls, client.round) == (own.generation, own.calls, own.round) && client.lives()
@@ -152,8 +152,8 @@ impl World {
         }
     }
 
-    /// A process that was in no round of its call hears that the work is done. That may be only if it has come too late, or if the plan
-    /// lets processes wait.
+    /// Checks a process that was in no round of its call, and learns that the work is done. Either the process has come too late, or the
+    /// plan lets processes wait.
     pub(super) fn check_left_out(&mut self, proc: ProcId) {
         let Some(client) = self.procs.get(&proc) else { return };
         let rounds = &self.plan.spec.rounds;

@@ -25,7 +25,7 @@ _MODULES = {
     "_group": ("MultiWorkerFuture", "Worker", "WorkerGroup"),
     "_sharding": ("REPLICATED_AXES", "NamedSharding"),
 }
-"""Imported when they are first needed: a worker starts without what only controllers need."""
+"""Names that are imported at their first use: a worker starts without the parts that only controllers need."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """Large values for workers on this host: shared memory that is mapped once and used again.
 
-New pages are what a large value costs, not its copy. So the controller writes values into one memory file, which each worker maps when it
-starts, and a region is used again when no worker holds it any more.
+Most of the cost of a large value is new pages, not the copy. The controller writes values into one memory file, which each worker maps when
+it starts. A region is used again when no worker holds it any more.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _PAGE = mmap.PAGESIZE
 
 
 def default_limit() -> int:
-    """A quarter of the memory."""
+    """The default limit of the shared memory in bytes: a quarter of the memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
 
 
 class Arena:
-    """The controller's end."""
+    """Controller's end of the shared memory."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit // _PAGE * _PAGE
@@ -49,12 +49,12 @@ class Arena:
 
     @property
     def size(self) -> int:
-        """The bytes of the memory file; 0: there is none."""
+        """The bytes of the memory file; 0: there is no file."""
         return self._limit
 
     @property
     def path(self) -> str:
-        """Where a process of this host opens it."""
+        """The path at which a process of this host opens the memory file."""
         return f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def put(self, data: memoryview, holders: Iterable[int]) -> Optional[Region]:
@@ -68,7 +68,7 @@ class Arena:
                 try:
                     self._map = mmap.mmap(self._fd, self._limit)
                 except OSError:
-                    # A limit of this process (ulimit -v): values go through sockets.
+                    # This process has a limit (ulimit -v), so values go through sockets.
                     self._free = []
                     return None
             self._holders[offset] = set(holders)
@@ -78,7 +78,7 @@ class Arena:
         return Region(offset, data.nbytes)
 
     def _take(self, size: int) -> Optional[int]:
-        # The first that is large enough: pages that were used before come first.
+        # The first run that is large enough is taken: pages that were used before come first.
         for at, (begin, end) in enumerate(self._free):
             if end - begin >= size:
                 if end - begin == size:
@@ -90,7 +90,7 @@ class Arena:
         return None
 
     def release(self, offset: int, holder: int) -> None:
-        """A connection does not need a region any more."""
+        """Notes that a connection does not need a region any more."""
         with self._lock:
             holders = self._holders.get(offset)
             if holders is not None:
@@ -99,7 +99,7 @@ class Arena:
                     self._give_back(offset)
 
     def forget(self, holder: int) -> None:
-        """A connection has ended."""
+        """Releases all regions of a connection that has ended."""
         for offset in list(self._holders):
             self.release(offset, holder)
 

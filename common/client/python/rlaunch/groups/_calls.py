@@ -1,4 +1,4 @@
-"""The connections of this process: frames out, events in."""
+"""Connections of this process: they send frames, and return events."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ WINDOW = 16
 """Items of a generator that may be unread."""
 
 NOBODY = 0xFFFFFFFF
-"""The number of no connection."""
+"""Number that stands for no connection."""
 
 SLICE = 0.5
-"""Seconds between two looks at workers whose connection would not end by itself: those of a lost host."""
+"""Seconds between two checks of workers on lost hosts, whose connections would not end by themselves."""
 
 _SMALL = 64 << 10
 """Bytes up to which a copy is cheaper than a reference."""
@@ -42,7 +42,7 @@ _GATHERED = struct.Struct("<IIIIIIQ")
 _PEERS = [struct.Struct(f"<{count}I") for count in range(65)]
 
 _HEAD = 64
-"""Bytes of a place before its body."""
+"""Bytes of a ``_Place`` before its body."""
 
 
 class _View(ctypes.Structure):
@@ -56,7 +56,7 @@ class _View(ctypes.Structure):
     ]
 
 
-# Of our own: other packages may have set other types for the same functions.
+# A separate object: other packages may have set other types for the same functions.
 _python = ctypes.PyDLL(None)
 _python.PyObject_GetBuffer.argtypes = [ctypes.py_object, ctypes.POINTER(_View), ctypes.c_int]
 _python.PyBuffer_Release.argtypes = [ctypes.POINTER(_View)]
@@ -73,7 +73,7 @@ class _Pinned:
         self.is_held = True
 
     def release(self) -> None:
-        """The memory is not needed any more."""
+        """Releases the memory."""
         if self.is_held:
             self.is_held = False
             _python.PyBuffer_Release(ctypes.byref(self.view))
@@ -86,7 +86,7 @@ class Region(collections.namedtuple("Region", "offset len")):
 
 
 class Event(collections.namedtuple("Event", "peer kind codec count call texts parts")):
-    """Something that happened on a connection. Its texts are bytes; a part is a buffer, or a ``Region``."""
+    """Event on a connection. Its texts are bytes; a part is a buffer, or a ``Region``."""
 
     __slots__ = ()
 
@@ -121,12 +121,12 @@ class _Place:
 
 
 _new = tuple.__new__
-"""Makes an event in half of the time."""
+"""Constructor of events that takes half of the time."""
 
 _NOTHING: "List[Any]" = []
 """The texts or the parts of a frame without any."""
 
-# Arguments as C has them, made once: to make them takes as long as a call.
+# Arguments as types of C, made once: making them takes as long as a call.
 _SIZE, _FOREVER, _SLICE = ctypes.c_size_t(_SMALL), ctypes.c_int64(-1), ctypes.c_int64(int(SLICE * 1000))
 _LENGTHS = [ctypes.c_size_t(length) for length in range(256)]
 
@@ -140,13 +140,13 @@ def _milliseconds(seconds: float) -> Any:
 
 
 class Calls:
-    """All connections of this process, at one epoll of the library's."""
+    """All connections of this process, at one epoll instance of the library."""
 
     def __init__(self) -> None:
         self._lib = native.loaded()
         self._handle = ctypes.c_void_p()
         native.check(self._lib.rl_calls_open(ctypes.byref(self._handle)))
-        # Without types of arguments, which would be checked in every call.
+        # Types of arguments are not set, because they would be checked in every call.
         names = ("rl_calls_post", "rl_calls_next", "rl_calls_answer", "rl_calls_gather")
         self._post, self._next, self._answer, self._gather = (self._lib[name] for name in names)
         self._spare: List[_Place] = []
@@ -229,7 +229,7 @@ class Calls:
     def post(
         self, peers: Sequence[int], kind: int, call: int, text: bytes, data: bytes, codec: int = 0, count: int = 0
     ) -> None:
-        """The same with at most one text and one small part, which are bytes: with less work."""
+        """Sends a frame with at most one text and one small part, which are bytes. This takes less work than `send`."""
         key = tuple(peers)
         numbers = self._peers.get(key)
         if numbers is None:
@@ -241,7 +241,7 @@ class Calls:
             raise native.error_of(code)
 
     def next(self, seconds: Optional[float]) -> Optional[Event]:
-        """The next event; ``None``: none came in time, or a signal did."""
+        """The next event; ``None`` after a time-out or a signal."""
         wait = _FOREVER if seconds is None else _milliseconds(seconds)
         place = self._place()
         return self._taken(place, self._next(self._handle, wait, place.event, place.room, _SIZE))
@@ -309,19 +309,19 @@ class Calls:
         memory = place.memory
         peer, kind, encoding, count, is_plain, text_len, call, body_len, data, length = _EVENT.unpack_from(memory)
         if is_plain:
-            # A text and a value, as most calls and results are.
+            # Most calls and results are a text and a value.
             at, end = _HEAD + text_len, _HEAD + length
             texts = [bytes(memory[_HEAD:at])] if text_len else _NOTHING
             parts = [memory[at:end]] if at < end else _NOTHING
             self._spare.append(place)
             return _new(Event, (peer, kind, encoding, count, call, texts, parts))
         whole: Any = b"" if data else memoryview(memory[_HEAD : _HEAD + length])
-        # Nothing of it is read from here on.
+        # The place is not read any more.
         self._spare.append(place)
         if data:
             if kind >= OPENED:
                 return Event(peer, kind, 0, 0, 0, [native.taken(native.Buffer(data, length))], [])
-            import weakref  # Small values do without it.
+            import weakref  # Small values do not need this import.
 
             taken = (ctypes.c_char * length).from_address(data)
             weakref.finalize(taken, _free, self._lib, data, length).atexit = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 try:
-    # The module pickle imports re and more of them, which take longer than all other modules here.
+    # The module pickle imports re and other modules, which take longer than all other imports here.
     import _pickle as pickle
 except ImportError:
     import pickle
@@ -20,7 +20,7 @@ PICKLE, JSON, MSGPACK = 0, 1, 2
 _CODECS = {"pickle": PICKLE, "json": JSON, "msgpack": MSGPACK}
 
 _APART = 64 << 10
-"""Bytes from which ``bytes`` go as a buffer of their own."""
+"""Bytes from which a ``bytes`` object is sent as a buffer of its own."""
 
 
 def codec_of(serializer: str) -> int:
@@ -42,13 +42,13 @@ def _msgpack() -> Any:
 
 
 NONE, EMPTY_PARTS = pickle.dumps(None, protocol=5), [pickle.dumps({}, protocol=5)]
-"""What most calls return, and what many take."""
+"""Encoded ``None``, which most calls return, and the parts of a call without arguments."""
 
 NONE_PARTS = [NONE]
 
 
 class _Apart:
-    """``bytes`` that pickle would copy into its own."""
+    """Wrapper of ``bytes`` that pickle would otherwise copy into its own output."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -67,7 +67,7 @@ def _tensor(buffer: Any, dtype: str, shape: Sequence[int]) -> Any:
 
 
 class _TorchPickler(pickle.Pickler):
-    """A pickler that has tensors in the memory of the CPU go as buffers."""
+    """Pickler that sends tensors in the memory of the CPU as buffers."""
 
     def reducer_override(self, value: Any) -> Any:
         torch = sys.modules["torch"]
@@ -80,7 +80,7 @@ class _TorchPickler(pickle.Pickler):
 
 
 def encode(value: Any, codec: int) -> List[Any]:
-    """A value as parts: its bytes, and buffers that are not copied."""
+    """The parts of a value: its bytes, and buffers that are not copied."""
     if codec == JSON:
         import json
 
@@ -108,7 +108,7 @@ def encode(value: Any, codec: int) -> List[Any]:
 
 
 def decode(parts: Sequence[Any], codec: int) -> Any:
-    """The value of parts. Pickle runs code: whoever is in the job may do that."""
+    """The value of parts. Pickle runs code, which all processes of the job may do."""
     if codec == PICKLE:
         return pickle.loads(parts[0], buffers=parts[1:])
     if codec == JSON:
@@ -116,13 +116,13 @@ def decode(parts: Sequence[Any], codec: int) -> Any:
 
         return json.loads(bytes(parts[0]))
     if codec == MSGPACK:
-        # Keys that are numbers are values like others.
+        # Numbers are accepted as keys.
         return _msgpack().unpackb(parts[0], strict_map_key=False)
     raise ValueError(f"values of an unknown kind ({codec}): the other end is of a later version")
 
 
 def decode_as(parts: Sequence[Any], codec: int, expected: int) -> Any:
-    """The value of parts, if they are of the serializer of the group: the other end does not choose that they are pickled."""
+    """The value of parts in the serializer of the group. The peer cannot choose pickle instead."""
     if codec != expected:
         names = {number: name for name, number in _CODECS.items()}
         raise ValueError(f"it is sent as {names.get(codec, codec)}, and the group takes {names[expected]}")

@@ -1,4 +1,4 @@
-"""The controller's end of calls: futures, streams, and the one place where events are waited for."""
+"""Controller's end of calls: futures, streams, and the wait for events."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 _ANSWERS = (wire.RETURN, wire.RAISE, wire.ITEM, wire.STOP)
 
 _decoding = threading.Lock()
-"""Held while a result is rebuilt: several threads may ask for the same."""
+"""Lock that is held while a result is rebuilt: several threads may request the same result."""
 
 
 class Future:
     """Result of a call, which the worker may not have sent yet."""
 
-    # Of the class until they change: a call of many workers makes as many futures.
+    # Attributes of the class until they change, because a call of many workers makes as many futures.
     _event: Optional[Event] = None
     _value: Any = None
     _error: Optional[BaseException] = None
@@ -92,7 +92,7 @@ class Future:
                     self._event = None
         if self._error is not None:
             if isinstance(self._error, WorkerDied):
-                str(self._error)  # The reason is there some milliseconds after the end.
+                str(self._error)  # The reason is written some milliseconds after the end.
             raise self._error
         return self._value
 
@@ -214,9 +214,9 @@ class Controller:
         self._followers = 0
         self._number = 0
         self.failures = 0
-        """How many calls have failed: waits for several of them look again."""
+        """Number of calls that have failed. When it changes, waits for several calls check them again."""
         self._pending: Dict[int, Dict[int, Any]] = {}
-        """Futures, by call and connection. Of a stream a weak reference: one that its reader has dropped is cancelled."""
+        """Futures, by call and connection. Streams have weak references: a stream that its reader has dropped is cancelled."""
         self.workers: Dict[int, Any] = {}
         self._waiters: List[Tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]] = []
         self._loops: Dict[asyncio.AbstractEventLoop, int] = {}
@@ -261,7 +261,7 @@ class Controller:
 
     @staticmethod
     def _shared(parts: Sequence[Any], peers: Sequence[int], arena: Any) -> List[Any]:
-        """The same with large buffers in shared memory, as far as there is room."""
+        """The parts with large buffers in shared memory, as far as there is room."""
         shared = list(parts[:1])
         for part in parts[1:]:
             view = memoryview(part)
@@ -270,11 +270,11 @@ class Controller:
         return shared
 
     def cancel(self, future: Future) -> bool:
-        """A result is not wanted any more."""
+        """Cancels the call of a future."""
         with self._turn:
             if future._is_done:
                 return False
-            self._settled(future._call, future._worker.peer)
+            self._take_out(future._call, future._worker.peer)
             future._fail(Cancelled(f"{future._method} of rank {future.rank} was cancelled"))
             self._notify()
         if os.getpid() == self._pid:
@@ -286,7 +286,7 @@ class Controller:
     def wait(
         self, is_over: Callable[[], bool], timeout: Optional[float], awaited: Callable[[], str], call: int = 0, count: int = 1, last: int = NOBODY
     ) -> bool:
-        """Waits until something is true. One thread at a time reads the connections, for all that wait.
+        """Waits until ``is_over()`` is true. One thread at a time reads the connections, for all waiting threads.
 
         With `call`: until `count` workers have returned from it, or something else has come. Their answers are taken together. `last` is the
         connection to the one that was called last.
@@ -328,7 +328,7 @@ class Controller:
                     self._notify()
 
     def _lead(self, is_over: Callable[[], bool], until: Optional[float], awaited: Callable[[], str], began: float) -> bool:
-        """Waits until no other thread reads the connections. False: what was waited for is there, or the time is over."""
+        """Waits until no other thread reads the connections. False: ``is_over()`` is true, or the time has passed."""
         long = None
         with self._lock:
             while self._is_led:
@@ -354,7 +354,7 @@ class Controller:
             self._on_event(event)
 
     async def wait_async(self, is_over: Callable[[], bool], awaited: Callable[[], str]) -> None:
-        """The same for a task."""
+        """Waits like `wait`, for a task."""
         import asyncio
 
         loop, long, looked = asyncio.get_running_loop(), notice.Notice(awaited, notice.CALL), time.monotonic()
@@ -399,13 +399,13 @@ class Controller:
                 loop.call_soon_threadsafe(_wake, waiter)
 
     def _on_events(self, peers: Sequence[int], event: Event) -> None:
-        """The same event of several connections."""
+        """Handles the same event of several connections."""
         pending = self._pending.get(event.call)
         if pending and event.kind == wire.RETURN and event.parts == codec.NONE_PARTS:
             # All futures of a call are of one group and class.
             one = next(iter(pending.values()))
             if type(one) is Future and one._worker.codec == codec.PICKLE:
-                # Nothing to be rebuilt, as after most calls.
+                # Most calls return ``None``, which needs no decoding.
                 for peer in peers:
                     future = pending.pop(peer, None)
                     if future is not None:
@@ -424,7 +424,7 @@ class Controller:
             if future is not None:
                 future._on_event(event)
                 if future._is_done:
-                    self._settled(event.call, event.peer)
+                    self._take_out(event.call, event.peer)
             return
         worker = self.workers.get(event.peer)
         if worker is None:
@@ -438,8 +438,8 @@ class Controller:
         elif event.kind == wire.RAISE and event.call == 0:
             worker.refusal = event.text(1)
 
-    def _settled(self, call: int, peer: int) -> Any:
-        """Takes out a future that waits for nothing more."""
+    def _take_out(self, call: int, peer: int) -> Any:
+        """Removes and returns a future that waits for no more events."""
         pending = self._pending.get(call, {})
         found = pending.pop(peer, None)
         if not pending:
@@ -447,7 +447,7 @@ class Controller:
         return found
 
     def on_end(self, worker: Any) -> None:
-        """The connection to a worker has ended: all its calls fail."""
+        """Fails all calls of a worker after its connection has ended."""
         with self._turn:
             if worker.death is None:
                 worker.death = worker.make_death()
@@ -455,7 +455,7 @@ class Controller:
             if worker.arena is not None:
                 worker.arena.forget(worker.peer)
             for call in [call for call, pending in self._pending.items() if worker.peer in pending]:
-                found = self._settled(call, worker.peer)
+                found = self._take_out(call, worker.peer)
                 future = found() if type(found) is weakref.ref else found
                 if future is not None:
                     future._fail(worker.death)
@@ -481,7 +481,7 @@ _controller: Optional[Controller] = None
 
 
 def controller() -> Controller:
-    """That of this process."""
+    """The controller of this process."""
     global _controller
     with _lock:
         if _controller is None or _controller._pid != os.getpid():
@@ -499,7 +499,7 @@ def rebuilt(event: Event, rank: int, host: str, kind: int) -> BaseException:
             if isinstance(error, Exception):
                 return error
         except Exception:
-            pass  # Its texts do.
+            pass  # The texts of the error are used.
     error = WorkerError(rank, type_name, text, trace)
     error.__cause__ = RemoteTraceback(rank, host, trace)
     return error
@@ -539,7 +539,7 @@ def get(futures: Any, timeout: Optional[float] = None) -> Any:
 
 
 def _late(futures: Sequence[Future]) -> str:
-    """The calls that have not returned, as a text."""
+    """The names of the calls that have not returned, as a text."""
     late = [future for future in futures if not future._is_done]
     methods = ", ".join(dict.fromkeys(future._method for future in late))
     groups = ", ".join(dict.fromkeys(future._worker.group.name for future in late))

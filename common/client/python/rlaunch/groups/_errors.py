@@ -23,7 +23,7 @@ class End(collections.namedtuple("End", "how code signal asked host last_words",
 
     @staticmethod
     def parse(data: bytes) -> "End":
-        """From the entry that the launcher has written."""
+        """Parses the entry that the launcher has written."""
         head, _, words = data.partition(b"\n\n")
         fields = dict(line.split("=", 1) for line in head.decode("utf-8", "replace").split("\n") if "=" in line)
 

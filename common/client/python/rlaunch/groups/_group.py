@@ -1,4 +1,4 @@
-"""Groups of workers, as a controller drives them."""
+"""Groups of workers for a controller."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _OUTSIDE = "worker groups need a job: start this program with rlaunch (rlaunch -
 _TIED = "tied is a number: as many workers after each other work on the same data"
 
 _START = 600.0
-"""Seconds for a start, where nothing else is given."""
+"""Default of ``start_timeout`` in seconds."""
 
 _PATIENCE = 1.0
-"""Seconds for which the launcher's word on an end is waited for."""
+"""Seconds to wait for the launcher's report of an end."""
 
 
 class Worker:
@@ -53,14 +53,14 @@ class Worker:
         self.has_arena = False
         self.death: Optional[WorkerDied] = None
         self.seen_at = _sessions.now()
-        """Since the start of the host: until then its process had this number."""
+        """Seconds from the start of the host to the last contact: until then its process had this number."""
         self.refusal = ""
 
     def __getattr__(self, name: str) -> "Method":
         if name.startswith("__"):
             raise AttributeError(name)
         self.group._check_method(name)
-        # Found at once the next time.
+        # The next lookup finds the method at once.
         method = self.__dict__[name] = Method(self, name)
         return method
 
@@ -68,7 +68,7 @@ class Worker:
         return f"<rank {self.rank} of group {self.group.name} on {self.host}>"
 
     def make_death(self) -> BaseException:
-        """The error of all its calls from now on."""
+        """Makes the error that all calls of this worker raise from now on."""
         if self.refusal:
             return ConnectionFailed(f"rank {self.rank} of group {self.group.name}: {self.refusal}")
         group, rank = self.group, self.rank
@@ -164,7 +164,7 @@ class WorkerGroup:
         try:
             self._connect(args, kwargs, time.monotonic() + start_timeout, start_timeout)
         except BaseException:
-            # All or none, also of those that have not been connected to.
+            # All workers start or none, so the workers without a connection are ended as well.
             ended(self, True, 0.0)
             self._close()
             raise
@@ -218,12 +218,12 @@ class WorkerGroup:
         self._methods: Dict[str, str] = {}
         self._all: List[Worker] = []
         self._called: Dict[Sequence[str], List[int]] = {}
-        """Whom a call with the same data for all calls, by the axes of which only the first coordinate is called."""
+        """Workers of a call with the same data for all, by the axes on which only coordinate 0 is called."""
 
     # ---- Start ----
 
     def _await_existence(self, seconds: Optional[float]) -> None:
-        """Waits until the job has this group. Without a time, a group that does not exist is refused."""
+        """Waits until the job has this group. Without a time-out, a group that does not exist is refused."""
         key = f"rlaunch/groups/{self.name}"
         if self._store.check([key]):
             return
@@ -248,7 +248,7 @@ class WorkerGroup:
         return f"it has {', '.join(names)}" if names else "it has none"
 
     def _connect(self, args: Sequence[Any], kwargs: Optional[Dict[str, Any]], until: float, timeout: float) -> None:
-        # Encoded first: what cannot be is an error before any worker is called.
+        # Encoded first: an error of the encoding is raised before any worker is called.
         first = codec.encode({"args": tuple(args), "kwargs": dict(kwargs or {})}, self._codec)
         at = 0
         long = notice.Notice(lambda: f"rank {at} of group {self.name}, which does not serve calls yet", notice.START)
@@ -257,7 +257,7 @@ class WorkerGroup:
             self._attach_one(at, until, timeout, long)
         self._workers = list(self._all)
         if self.sharding_annotations is not None:
-            # Each worker has coordinates, or the first call would find out.
+            # A worker without coordinates is refused here, and not by the first call.
             plan_single(self.sharding_annotations, len(self._workers), [])
         near = [worker.peer for worker in self._workers if worker.arena is not None]
         if near:
@@ -276,7 +276,7 @@ class WorkerGroup:
                 break
             except CallTimeout as error:
                 if error.__cause__ is not None:
-                    raise  # That of a worker.
+                    raise  # The error of a worker.
                 if left <= notice.START:
                     raise CallTimeout(f"{late()} has not returned after {timeout:g} s") from None
                 long.look()
@@ -465,7 +465,7 @@ class WorkerGroup:
         return MultiWorkerFuture(futures, plan.return_from, [worker for worker, _ in plan.calls])
 
     def _call_each(self, method: str, calls: Sequence[Any]) -> List[Future]:
-        """Calls several workers; those with the very same arguments get one copy."""
+        """Calls several workers. Workers with the very same arguments share one encoded copy."""
         groups: Dict[int, List[int]] = {}
         values: Dict[int, Any] = {}
         for worker, kwargs in calls:
@@ -488,7 +488,7 @@ class WorkerGroup:
     # ---- Ends ----
 
     def _end_of(self, rank: int, patience: float) -> Optional[End]:
-        """How a worker ended, if the launcher has written it."""
+        """The end of a worker, if the launcher has written it."""
         key = f"rlaunch/ended/{self.name}/{rank}"
         try:
             if patience > 0:
@@ -504,7 +504,7 @@ class WorkerGroup:
             if ranks:
                 self._store.wait([f"rlaunch/ended/{self.name}/{rank}" for rank in ranks], patience)
         except Error:
-            pass  # Those that are there count.
+            pass  # The ends that have been written count.
 
     def ended_ranks(self) -> List[int]:
         """Ranks of which the launcher has written that they have ended."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ._calls import Region
 
 _PROT_READ, _PROT_WRITE, _MAP_PRIVATE, _MAP_NORESERVE, _MADV_DONTNEED = 1, 2, 2, 0x4000, 4
-"""As the module mmap has them, whose import a start would wait for."""
+"""Constants of the module mmap, whose import would delay a start."""
 
 _MAP_FAILED = ctypes.c_void_p(-1).value
 
@@ -38,7 +38,7 @@ class Mapped:
             os.close(fd)
         if address in (None, _MAP_FAILED):
             raise OSError(ctypes.get_errno(), f"cannot map {path}")
-        # It stays mapped as long as the process runs: arrays may lie in it.
+        # The file stays mapped as long as the process runs, because arrays may lie in it.
         self._address, self._size = address, size
 
     def region(self, region: Region, when_unused: Callable[[int], Any]) -> memoryview:
@@ -52,7 +52,7 @@ class Mapped:
         return memoryview(memory).cast("B")
 
     def _give_back(self, region: Region, when_unused: Callable[[int], Any]) -> None:
-        # The next value in this region is seen through pages of the file only. To map all of them anew takes longer than to look.
+        # The next value is visible only in pages of the file. Mapping all pages anew would take longer than this check.
         address, pages = self._address + region.offset, -(-region.len // _PAGE)
         try:
             with open("/proc/self/pagemap", "rb", buffering=0) as file:

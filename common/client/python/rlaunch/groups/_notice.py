@@ -1,4 +1,4 @@
-"""Lines on stderr about waits that take long."""
+"""Lines on stderr about long waits."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ START = 10.0
 """Seconds after which a start that waits prints a line."""
 
 CALL = 600.0
-"""The same for calls without a time-out: many take minutes."""
+"""Seconds after which a call without a time-out prints a line: many calls take minutes."""
 
 _AGAIN = 4
-"""Each later line follows after so many times as long."""
+"""Factor between the times of two lines."""
 
 
 class Notice:
-    """A line on stderr about a long wait: after some seconds, and after much longer ones again."""
+    """Line on stderr about a long wait, printed after some seconds and again after much longer times."""
 
     def __init__(self, awaited: Callable[[], str], first: float, began: Optional[float] = None) -> None:
         self._awaited, self._began, self._next = awaited, time.monotonic() if began is None else began, first
@@ -40,11 +40,11 @@ def say(line: str) -> None:
         if sys.stderr is not None:
             print(line, file=sys.stderr, flush=True)
     except (OSError, ValueError):
-        pass  # It was closed.
+        pass  # stderr is closed.
 
 
 def ranks(numbers: "list[int]") -> str:
-    """Ranks in a text."""
+    """Ranks as a text."""
     shown = ", ".join(str(number) for number in numbers[:8])
     more = len(numbers) - 8
     return ("rank " if len(numbers) == 1 else "ranks ") + shown + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Processes that workers have started, as engines are: they are in the worker's session, and end with it."""
+"""Processes that workers have started, such as engines. They are in the session of the worker, and are ended with it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def send(sessions: Mapping[int, float], signo: int) -> List[int]:
 
 
 def end(sessions: Mapping[int, float], grace: float) -> None:
-    """Ends what is left in these sessions: SIGTERM, and SIGKILL after so many seconds."""
+    """Ends the remaining processes of these sessions: SIGTERM, and SIGKILL after so many seconds."""
     for signo, patience in ((SIGTERM, grace), (SIGKILL, 1.0)):
         left = send(sessions, signo)
         until = time.monotonic() + patience

@@ -180,12 +180,12 @@ class NamedSharding:
 def _axes(coords: Dict[str, int]) -> Tuple[Any, int]:
     encoded = [(name.encode(), index) for name, index in coords.items()]
     axes = (native.Axis * len(encoded))(*(native.Axis(name, len(name), index) for name, index in encoded))
-    axes.kept = encoded  # It only points at them.
+    axes.kept = encoded  # The array only points at the texts.
     return axes, len(encoded)
 
 
 class Plan(collections.namedtuple("Plan", "calls return_from")):
-    """Which workers are called, with which part of the data.
+    """Plan of a call: the workers that are called, and their parts of the data.
 
     ``calls``: worker and indices of its data; ``None`` instead of indices: a call without data. ``return_from``: workers whose results are
     returned, if they are called.
@@ -244,7 +244,7 @@ def plan_multiple(
 
 
 class PlannedWorker(collections.namedtuple("PlannedWorker", "name host slot shard rank_in_shard bundle_indices")):
-    """A worker on its slot. ``bundle_indices``: host and slots of its tied group, for the leader alone."""
+    """Worker on its slot. ``bundle_indices``: host and slots of its tied group, for the leader alone."""
 
     __slots__ = ()
 

@@ -25,10 +25,10 @@ _WORKER = (
     "sys.path[:] = dict.fromkeys([*sys.argv[2:cut], *filter(None, sys.path), *sys.argv[cut + 1:]]); del sys.argv[2:]; "
     "from {} import main; sys.exit(main(sys.argv[1:]))"
 )
-"""The program of a worker: its words are an argument, and the paths before and after those of the interpreter.
+"""Program of a worker. Its words are an argument, and the paths before and after those of the interpreter.
 
-With ``-c`` and ``-m`` Python looks for modules in the current directory first, which may be of another user. This program imports nothing
-but built-in modules before it has taken that directory out.
+With ``-c`` and ``-m`` Python looks for modules in the current directory first, which may belong to another user. This program imports only
+built-in modules before it has removed that directory.
 """
 
 
@@ -60,7 +60,7 @@ def program(
         flags = {"isolated": "-I", "ignore_environment": "-E", "no_user_site": "-s", "no_site": "-S"}
         python = [sys.executable, *(flag for name, flag in flags.items() if getattr(sys.flags, name))]
     else:
-        # Another interpreter may have another library.
+        # Another interpreter may have another standard library.
         python, paths = [python] if isinstance(python, str) else list(python), []
     return [*python, "-c", _WORKER.format(module), argument, *front, "", *paths[cut:]]
 
@@ -92,7 +92,7 @@ def started(
     if not isinstance(env or {}, dict):
         raise TypeError(f"env is one dict for all workers, got {env!r:.80}: configure_worker of the class returns variables for each")
     before = _at_start()
-    # A worker has devices of its own.
+    # Variables of devices are not passed on: a worker has devices of its own.
     changed = {name: value for name, value in os.environ.items() if before.get(name) != value and "_VISIBLE_" not in name}
     env = {**changed, **{key: str(value) for key, value in (env or {}).items()}}
     argv = program(path, directory, python, before.get("PYTHONPATH", "") if "PYTHONPATH" in env else "")
@@ -103,7 +103,7 @@ def started(
 
 
 def number(meaning: str, value: Any) -> int:
-    """A number that is 0 or more. Other values are an error that says what the argument is."""
+    """A number that is 0 or more. Other values raise an error that names the argument."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -140,7 +140,7 @@ def _places(
 
 
 def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
-    """Ends all workers of a group, and waits until they have. Whether each ended as it was to."""
+    """Ends all workers of a group, and waits for their ends. Returns whether each ended as it should."""
     controller, workers = group._controller, list(group._all)
     were_dead = {worker.rank for worker in workers if worker.death is not None}
     alive = [worker for worker in workers if worker.rank not in were_dead]
@@ -155,12 +155,12 @@ def ended(group: Any, force: bool, timeout: Optional[float]) -> bool:
         controller.calls.send([worker.peer for worker in alive], wire.END)
         patience = _GRACE if timeout is None else min(_GRACE, max(timeout, 0.1))
         wait(patience)
-        # A process exits some time after its connection has ended: an order to end would find it on its way.
+        # A process exits some time after its connection has ended. An order to end it might come before that.
         _collect(group, [worker for worker in alive if worker.death is not None])
     if group._world:
         from .._spawn import end_world
 
-        # What a worker has started ends with its session.
+        # Processes that a worker has started are ended with its session.
         try:
             end_world(group._world, 0.0 if force else None)
         except Error as error:
@@ -187,7 +187,7 @@ def _is_well(end: End) -> bool:
 
 def _collect(group: Any, workers: Sequence[Any]) -> None:
     unknown = [worker for worker in workers if getattr(group.ends.get(worker.rank), "how", "unknown") == "unknown"]
-    # All at once: each wait of its own would be one more way to the launcher and back.
+    # One wait for all: separate waits would each take a round trip to the launcher.
     group._wait_for_ends([worker.rank for worker in unknown], 1.0)
     for worker in unknown:
         group.ends[worker.rank] = group._end_of(worker.rank, 0) or End("unknown", host=worker.host)

@@ -14,7 +14,7 @@ import time
 from _signal import SIG_DFL, SIGCHLD, getsignal
 
 if __name__ == "__main__":
-    gc.disable()  # What is imported below stays.
+    gc.disable()  # The modules below stay loaded.
 
 from rlaunch import _errors  # noqa: E402
 from rlaunch.groups import _calls as wire  # noqa: E402
@@ -57,7 +57,7 @@ def class_of(path: str) -> type:
 
 
 def methods_of(kind: type) -> Dict[str, str]:
-    """The methods that can be called, and what they are."""
+    """The methods that can be called, and their kinds."""
     methods = {}
     for name in dir(kind):
         method = getattr(kind, name, None)
@@ -68,7 +68,7 @@ def methods_of(kind: type) -> Dict[str, str]:
 
 
 _KINDS = ((0x200, "async generator"), (0x80, "async"), (0x20, "generator"))
-"""Flags of code, as the module inspect has them, whose import takes as long as the rest of a start."""
+"""Flags of code objects from the module inspect, whose import takes as long as the rest of a start."""
 
 
 def _kind_of(method: Any) -> str:
@@ -85,17 +85,17 @@ def _kind_of(method: Any) -> str:
 
 
 _GRACE = 2.0
-"""Seconds that processes which the worker has started have to end."""
+"""Seconds between SIGTERM and SIGKILL for processes that the worker has started."""
 
 _UNCALLED = 60.0
 """Seconds after which a worker without a controller prints a line."""
 
 _LONG = 0.001
-"""Seconds of a call after which all that came meanwhile is read before the next one begins."""
+"""Seconds of a long call. After it, all frames that came meanwhile are read before the next call begins."""
 
 
 def _defaults(kind: type) -> Dict[str, Any]:
-    """Variables that a class has in its `_default_options`, as for Ray."""
+    """Environment variables in the `_default_options` of a class, as for Ray."""
     options = getattr(kind, "_default_options", None) or {}
     return (options.get("runtime_env") or {}).get("env_vars") or {}
 
@@ -105,11 +105,11 @@ _LEAVES = (SystemExit, KeyboardInterrupt)
 
 
 class Cancel(Exception):
-    """The reader of a generator has gone."""
+    """Exception in a generator whose reader has gone."""
 
 
 class Call:
-    """A call that has come, until it is answered."""
+    """Call that has come, until it is answered."""
 
     __slots__ = ("peer", "number", "method", "codec", "parts", "is_cancelled", "credit", "task", "more")
 
@@ -123,17 +123,17 @@ class Call:
 
 
 def _bare(peer: int, number: int, method: bytes) -> Call:
-    """A call without arguments, after it was made."""
+    """A call without arguments, for a method that has run already."""
     return Call(Event(peer, wire.CALL, codec.PICKLE, 0, number, [method], []))
 
 
 class Worker:
-    """The object, its connection, and the calls that have come."""
+    """Worker: the object, its connection, and the calls that have come."""
 
     def __init__(self, kind: type) -> None:
         self.kind, self.methods = kind, methods_of(kind)
         self.object: Any = None
-        self.codec: Optional[int] = None  # The serializer of the group: that of the first call, which makes the object.
+        self.codec: Optional[int] = None  # The serializer of the group, from the first call, which makes the object.
         self.calls = Calls()
         self.arena: Optional[Mapped] = None
         self.open: Dict[Tuple[int, int], Call] = {}
@@ -144,7 +144,7 @@ class Worker:
         self.table: Dict[bytes, Callable[..., Any]] = {}
         """Plain methods of the object, which run at once if no other call waits."""
         self.quick: Dict[bytes, Tuple[bytes, Callable[[], Any]]] = {}
-        """The same by the text and the part of calls without arguments."""
+        """Plain methods by the text and the part of calls without arguments."""
         self.was_long = False
         """Whether more than one call may have come during the last one."""
         self.loop: Optional[asyncio.AbstractEventLoop] = None
@@ -157,7 +157,7 @@ class Worker:
     # ---- Events ----
 
     def on_event(self, event: Event) -> None:
-        """One event, on the thread that reads."""
+        """Handles one event, on the thread that reads."""
         if event.kind == wire.CALL:
             self.on_call(Call(event))
         elif event.kind == wire.CANCEL:
@@ -185,7 +185,7 @@ class Worker:
 
             call.more = asyncio.Event()
             call.task = self.loop.create_task(self.run_async(call, kind))
-            # Also if it is cancelled before it has begun.
+            # The callback runs even if the task is cancelled before it begins.
             call.task.add_done_callback(lambda _: self.drop(call))
         else:
             self.main.put(call)
@@ -219,7 +219,7 @@ class Worker:
         try:
             self.arena = Mapped(event.text(0), event.call)
         except OSError:
-            # Values come through the socket then.
+            # Values then come through the socket.
             self.arena = None
         self.calls.send([event.peer], wire.MAPPED, count=int(self.arena is not None))
 
@@ -256,7 +256,7 @@ class Worker:
             raise TypeError(f"the arguments of {call.method} cannot be rebuilt in the worker: {codec.named(error)}") from error
 
     def drop(self, call: Call) -> None:
-        """A call is over. What it holds of the shared memory is given back."""
+        """Ends a call. Its regions of the shared memory are given back."""
         self.open.pop((call.peer, call.number), None)
         parts, call.parts = call.parts, []
         for part in parts:
@@ -306,9 +306,9 @@ class Worker:
             self.drop(call)
 
     def run_now(self, event: Any, method: Callable[..., Any]) -> Optional[Event]:
-        """Runs a plain method with small arguments, to which no other call is ahead. The next event, if it came already.
+        """Runs a plain method with small arguments when no other call waits. Returns the next event, if it came already.
 
-        Calls without arguments that return ``None`` soon are most of all. They take as little as possible of anything.
+        Most calls have no arguments and soon return ``None``. This path does as little as possible for them.
         """
         peer, number, name, clock = event.peer, event.call, event.texts[0], time.monotonic
         while True:
@@ -373,12 +373,12 @@ class Worker:
             self.table = {
                 name.encode(): getattr(self.object, name) for name, kind in self.methods.items() if kind == "plain"
             }
-            # The value of a call begins with 0x80, which begins no character: names and values do not mix.
+            # The value of a call begins with 0x80, which begins no character, so the end of a name is unambiguous.
             self.quick = {name + codec.EMPTY_PARTS[0]: (name, method) for name, method in self.table.items()}
         return self.methods
 
     def configured(self) -> Dict[str, Any]:
-        """What the class itself wants: variables of the environment are set, arguments are returned."""
+        """Applies `configure_worker` of the class: sets its environment variables, and returns its arguments."""
         devices = [one for one in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if one]
         indices = None
         if os.environ.get("RLAUNCH_TIED_RANK", "0") == "0":
@@ -392,7 +392,7 @@ class Worker:
         return dict(kwargs or {})
 
     def read(self, seconds: Optional[float]) -> None:
-        """Takes in what has come; without a time, waits for something."""
+        """Reads the events that have come; without a time-out, waits for one."""
         event = self.calls.next(seconds)
         while event is not None:
             self.on_event(event)
@@ -419,7 +419,7 @@ class Worker:
         while True:
             while self.waiting:
                 if len(self.waiting) > 1:
-                    self.read(0)  # One of them may have been cancelled.
+                    self.read(0)  # A waiting call may have been cancelled.
                 began = time.monotonic()
                 self.run(self.waiting.popleft())
                 self.was_long = time.monotonic() - began > _LONG
@@ -436,7 +436,7 @@ class Worker:
             self.on_event(event)
             event = None
             if self.was_long:
-                # More may have come meanwhile.
+                # More calls may have come meanwhile.
                 self.was_long = False
                 self.read(0)
 
@@ -451,14 +451,14 @@ class Worker:
         self.main = queue.SimpleQueue()
         loop = self.loop = asyncio.new_event_loop()
         loop.add_reader(self.calls.fileno(), self.on_readable)
-        loop.call_soon(self.on_readable)  # The first frames may have been read with the one before.
+        loop.call_soon(self.on_readable)  # The first frames may have been read with the previous one.
 
         def run_loop() -> None:
             try:
-                while not self.is_over:  # A method may have stopped it.
+                while not self.is_over:  # A method may have stopped the loop.
                     loop.run_forever()
             except BaseException as error:
-                # A task left the worker: the main thread does so.
+                # A task raised an exception that ends the worker; the main thread raises it.
                 self.main.put(error)
 
         thread = threading.Thread(target=run_loop, name="rlaunch-worker-loop", daemon=True)
@@ -528,18 +528,18 @@ def _number(*names: str, default: int = 0) -> int:
 
 
 def _host() -> str:
-    """This host, as the launcher calls it, or else as it calls itself."""
+    """The launcher's name of this host, or else the host's own name."""
     return os.environ.get("RLAUNCH_HOST") or os.uname().nodename
 
 
 def _had_children() -> bool:
     """Whether this process has ever had a child. If not, nothing else can be in its session, and /proc need not be searched."""
     if getsignal(SIGCHLD) != SIG_DFL:
-        return True  # A handler may ignore children that end, which are not counted then.
+        return True  # With ignored SIGCHLD, children that have exited are not counted.
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        # Each child that was waited for has had page faults. The module resource would take longer.
+        # Each child that was waited for has had page faults. The import of the module resource would take longer.
         with open("/proc/self/stat", "rb") as file:
             # The name of the program is in brackets, and may have blanks and brackets itself.
             return int(file.read().rpartition(b")")[2].split()[8]) > 0
@@ -555,12 +555,12 @@ def main(arguments: List[str]) -> int:
         raise SystemExit(
             "rlaunch.groups.worker: this process is in no group: start it with rlaunch --group NAME -n 4 python -m rlaunch.groups.worker pkg.mod.Class"
         )
-    # Objects of the interpreter and of this package stay as they are: collections, and the last of them at the end, pass over them.
+    # Collections skip the objects of the interpreter and of this package, also at the exit.
     gc.enable()
     gc.freeze()
     worker = Worker(class_of(arguments[0]))
     rank, size = _number("RANK", "RLAUNCH_RANK"), _number("WORLD_SIZE", "RLAUNCH_WORLD_SIZE", default=1)
-    # The hosts of a group are not all of the job's: the controller may be on another one.
+    # A group may have only some of the hosts of the job: the controller may be on another host.
     is_far = os.environ.get("RLAUNCH_NODES", "1") != "1" or "RLAUNCH_WORLD" in os.environ
     try:
         worker.calls.serve(group, _host(), rank, size, _number("RLAUNCH_WORLD"), is_far)

@@ -1,7 +1,7 @@
 """One call of a wrapped function, through all of its rounds.
 
-The training thread is the one that calls. It asks the session what comes next, runs hooks and function, and says how that ended. Another
-thread, the monitor, waits for the end of a round wherever it comes from, runs the abort hook, and has the training thread leave.
+The training thread makes the call. It requests the next step from the session, runs hooks and function, and reports the result. Another
+thread, the monitor, waits for the end of a round, runs the abort hook, and makes the training thread leave.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ._interrupt import Interrupter, refuse_a_second
 from .abort import AbortTorchDistributed
 from .compose import Compose
 from .monitor_thread import RankShouldRestart
-from .utils import told
+from .utils import described
 from .param_utils import require_type, substitute_param_value
 from .rank_assignment import RankDiscarded
 from .state import Fault, Mode, State
@@ -41,19 +41,19 @@ log = logging.getLogger("rlaunch.inprocess")
 T = TypeVar("T")
 
 VICTIM_WAIT = 0.05
-"""Seconds for which a failed connection is not told: its other end has failed first, and that is about to be heard of."""
+"""Seconds for which a failed connection is not reported: its peer has failed first, and the report of that is on its way."""
 
 COLLECTIONS = 20
-"""How often at most the collector runs between two rounds."""
+"""Limit of runs of the collector between two rounds."""
 
 OVER = "over"
-"""The kind of a fault after which there is no round."""
+"""Kind of a fault after which no round follows."""
 
 _OTHER_END = ("connection closed by peer", "connection reset by peer", "broken pipe")
 
 
 class Call:
-    """The whole of a call."""
+    """Call of a wrapped function, from its first round to its last."""
 
     def __init__(self, wrapper: "Wrapper", face: "CallWrapper") -> None:
         self.state = _first_state()
@@ -70,19 +70,19 @@ class Call:
         self._monitor_ident: Optional[int] = None
 
     def close(self) -> None:
-        """Nothing of it goes on."""
+        """Ends the session and the watch on torch."""
         session, self._session = self._session, None
         if session is not None:
             _torch_hooks.watch_no_more()
             session.close()
 
     def run(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
-        """The call: what the function returned in the last round."""
+        """Runs all rounds. Returns the value of the function from the last round."""
         refuse_a_second()
         self._session = session = Session(self._terms(), self._wrapper.progress_watchdog_interval.total_seconds())
         parts = list(_parts(self._wrapper.abort))
         if all(type(part) is AbortTorchDistributed for part in parts):
-            # As long as there is no group, nobody has to wait until this Python gets round to `aborted`.
+            # Without a group there is nothing to abort, so the library need not wait for `aborted`.
             session.foreign_abort(False)
         if any(isinstance(part, AbortTorchDistributed) for part in parts):
             _torch_hooks.watch(session.add_socket, session.hold_gloo, self._has_groups, self._wrapper.hard_timeout)
@@ -103,7 +103,7 @@ class Call:
         return value
 
     def _hook_at_the_end(self, hook: Optional[Callable[[Any], Any]]) -> None:
-        """No round follows: only the agent sees whether it comes to its end."""
+        """Runs a hook after the last round. The agent watches it for a hang."""
         if hook is not None:
             if self._session is not None:
                 self._session.hooks(True)
@@ -117,7 +117,7 @@ class Call:
         terms = [("policy", self._words.text), *self._wrapper._terms()]
         if self._words.keys:
             terms.append(("keys", str(len(self._words.keys))))
-            # The first round needs them as well.
+            # The first round needs the values as well.
             terms += [(f"key.{n}", value) for n, value in enumerate(self._words.values(self.state))]
         return terms
 
@@ -151,7 +151,7 @@ class Call:
         return exception.RestartGivenUp(news.text)
 
     def _begin(self, news: News) -> None:
-        """State and environment of a round."""
+        """Sets the state and the environment of a round."""
         came = news.round
         active_rank = native.optional(came.active_rank)
         fault = came.fault
@@ -166,7 +166,7 @@ class Call:
             mode=Mode.ACTIVE if came.mode == native.MODE_ACTIVE else Mode.INACTIVE,
             fault=_as_fault(fault),
         )
-        # In the training thread, and by Python: what C sets is not seen in os.environ.
+        # Set by Python in the training thread, because os.environ does not show what C sets.
         for name, value in news.env.items():
             if value is None:
                 os.environb.pop(name, None)
@@ -186,38 +186,39 @@ class Call:
                 self._round.aborted.set()
 
     def _once(self, fn: Callable[..., Any], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> "_End":
-        """The function, once."""
+        """Runs the function in one round."""
         session, interrupter, end = self._session, self._interrupter, _End()
-        goes_on, has_begun, around = None, False, sys.exc_info()[1]
-        while goes_on is None:
+        is_active, has_begun, around = None, False, sys.exc_info()[1]
+        while is_active is None:
             try:
                 if not has_begun:
                     has_begun = True
                     if interrupter.enter():
                         self._inside(fn, args, kwargs, end)
-                goes_on = interrupter.exit()
+                is_active = interrupter.exit()
             except Error:
                 raise
             except (Exception, RankShouldRestart) as why:
-                # The interrupt came between two lines of ours; no other one comes for a second. Or the program's handler of a signal has raised there.
+                # The interrupt came between two lines of this loop. The next one comes after a second at the earliest. Or a signal
+                # handler of the program has raised here.
                 raised = None if why.__context__ is around else why.__context__
                 restarts = isinstance(raised, (Exception, RankShouldRestart)) and not isinstance(raised, exception.HealthCheckError)
                 if raised is not None and not restarts:
-                    # Before it was noted that the function has raised what is no restart's business.
+                    # The interrupt came before `_inside` noted an exception of the function that is no fault of a round.
                     end.fatal = end.fatal or raised
                 end.why = end.why or why
         failed = end.fatal or end.unhealthy or end.why
         if failed is not None and session.is_forked():
-            # A forked child is in no round: whatever it does is its own business.
+            # A forked child is in no round: its exceptions are its own.
             raise failed
         if end.fatal is not None:
             raise end.fatal
         if end.unhealthy is not None:
-            if goes_on:
+            if is_active:
                 raise end.unhealthy
-            # What it looked at may have ended with the round. It is looked again before the next one.
+            # The check may have failed because the round ended. Another check runs before the next round.
             end.why = end.why or end.unhealthy
-        if not goes_on:
+        if not is_active:
             end.why = end.why or RankShouldRestart("the round was over when the function returned")
         elif end.why is not None:
             self._own_fault(end.why, end.part)
@@ -254,27 +255,27 @@ class Call:
         try:
             _hook(hook, self.state)
         except Exception as error:
-            raise exception.HealthCheckError(told(error)) from error
+            raise exception.HealthCheckError(described(error)) from error
 
     def _own_fault(self, error: BaseException, part: str) -> None:
-        """The function, or a hook before it, has failed by itself, as far as is known."""
-        text = told(error)
+        """Reports a fault of the function, or of a hook before it, unless another rank has failed first."""
+        text = described(error)
         if any(words in text.lower() for words in _OTHER_END) and _whole(lambda: self._round.over.wait(VICTIM_WAIT)):
             return
         if _whole(lambda: self._session.fault(text)):
             self.state.fn_exception = error if isinstance(error, Exception) else None
             state = self.state
-            # The fault counts also where a handler of a signal breaks this off.
+            # The fault counts even if a signal handler interrupts this log line.
             with contextlib.suppress(Exception):
                 log.error("round %d, initial rank %d: %s has failed", state.iteration, state.initial_rank, part, exc_info=error)
 
     def _out(self, why: BaseException) -> None:
-        """The function was left: clean up, and be ready for another round."""
+        """Cleans up after an interrupted round, and reports that this rank is ready for another one."""
         state, wrapper = self.state, self._wrapper
         _whole(self._round.aborted.wait)
         state.fault = self._round.fault
         if state.fault is not None and state.fault.kind == OVER:
-            # What comes next says how it ended.
+            # The next step has the reason of the end.
             return
         for part in _parts(wrapper.abort):
             forget = getattr(part, "forget", None)
@@ -290,7 +291,7 @@ class Call:
         _clear(why)
 
     def _monitor(self) -> None:
-        """The other thread: once for each round that ends early."""
+        """Loop of the monitor thread, once for each round that ends early."""
         self._monitor_ident = threading.get_ident()
         session = self._session
         try:
@@ -300,7 +301,7 @@ class Call:
                     break
                 with self._turn:
                     if fault.kind == OVER and self._begun.empty():
-                        # There is no round to be left, or it is only about to begin here.
+                        # There is no round to be left, or it has not begun here yet.
                         self._over = fault
                 if self._over is not None:
                     session.aborted()
@@ -308,7 +309,7 @@ class Call:
                 self._end_round(self._begun.get(), fault)
         finally:
             session.monitor_ends()
-            # Nobody waits in vain.
+            # The training thread must not wait for a monitor that has exited.
             self._round.over.set()
             self._round.aborted.set()
 
@@ -322,14 +323,14 @@ class Call:
             if self._wrapper.abort is not None:
                 self._wrapper.abort(current.state)
         except BaseException:
-            # Whatever it is: this thread is not the program, and the round has to be left.
+            # All exceptions are caught: this thread belongs to rlaunch, and the round has to be left.
             log.exception("initial rank %s: the abort hook has failed", self.state.initial_rank)
         session.aborted()
         current.aborted.set()
         interrupter.chase(left)
 
     def _leave(self, error: BaseException) -> None:
-        """This rank takes no part any more: the others are told, then the terminate hook runs."""
+        """Leaves: notifies the launcher that this rank takes part in no further round, then runs the terminate hook."""
         if self._session is not None and self._session.is_forked():
             return
         if isinstance(error, exception.RestartAbort):
@@ -341,7 +342,7 @@ class Call:
         dismissed = (RankDiscarded, exception.RestartRefused, exception.RestartGivenUp)
         if not isinstance(error, dismissed):
             with contextlib.suppress(Exception):
-                self._session.leave(why, told(error))
+                self._session.leave(why, described(error))
         self.state.mode = Mode.TERMINATED
         try:
             self._hook_at_the_end(self._wrapper.terminate)
@@ -349,7 +350,7 @@ class Call:
             raise failed from error
 
     def ping(self) -> None:
-        """It gets on."""
+        """Reports progress."""
         session, interrupter = self._session, self._interrupter
         if session is None or interrupter is None or session.ping():
             return
@@ -357,12 +358,12 @@ class Call:
             self._wait_to_be_raised()
 
     def hang_protection(self, on: bool) -> None:
-        """Whether silence counts."""
+        """Switches the limits for silent ranks on or off."""
         self._silences.protect(on)
 
     @contextlib.contextmanager
     def section(self, name: str, timeout: Any) -> Iterator[None]:
-        """Silence of this length is no hang."""
+        """Context in which silence of this length is no hang."""
         log.debug("section %s: silent for up to %s", name, timeout)
         require_type("timeout", timeout, datetime.timedelta)
         silences = self._silences
@@ -374,10 +375,10 @@ class Call:
 
     @contextlib.contextmanager
     def atomic(self) -> Iterator[None]:
-        """Neither abort nor interrupt."""
+        """Context in which neither the abort hook nor the interrupt runs."""
         session, interrupter = self._session, self._interrupter
         if session is None or interrupter is None or interrupter.is_outside() or threading.get_ident() == self._monitor_ident:
-            # Hooks are interrupted by nobody; and what one of the monitor would wait for is that it comes to its own end.
+            # Hooks are never interrupted. A hook in the monitor thread would wait for its own end.
             yield
             return
         if not session.atomic_begin():
@@ -388,16 +389,16 @@ class Call:
             session.atomic_end()
 
     def _wait_to_be_raised(self) -> None:
-        """The round is over: what would begin now must not."""
+        """Raises the interrupt after the end of the round, so that no atomic part begins."""
         current = self._round
         current.aborted.wait()
         if self._interrupter.is_training():
-            self._interrupter.told()
+            self._interrupter.mark_interrupted()
         raise RankShouldRestart(self._interrupter.why)
 
 
 class _Silences:
-    """What may be silent in a round for longer than its limits say: of several the one that was begun last counts."""
+    """Sections of a round that may be silent for longer than its limits. The section that began last counts."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
@@ -406,38 +407,38 @@ class _Silences:
         self._protected = True
 
     def protect(self, on: bool) -> None:
-        """Whether silence counts at all."""
+        """Switches the limits for silent ranks on or off."""
         with self._lock:
             self._protected = on
-            self._tell()
+            self._send_limit()
 
     def begin(self, seconds: float) -> object:
-        """What to end it by."""
+        """Begins a section. Returns the handle that ends it."""
         own = object()
         with self._lock:
-            # Zero would be no section.
+            # Zero would mean no section.
             self._open.append((own, max(seconds, 0.001)))
-            self._tell()
+            self._send_limit()
         return own
 
     def end(self, own: object) -> None:
-        """What held before holds again."""
+        """Ends a section: the previous limit applies again."""
         with self._lock:
             self._open = [one for one in self._open if one[0] is not own]
-            self._tell()
+            self._send_limit()
 
-    def _tell(self) -> None:
+    def _send_limit(self) -> None:
         session = self._call._session
-        # One of a round that is over has nothing to say in the next one.
+        # Sections of an earlier round must not change the limits of the next one.
         if session is not None and self._call._silences is self:
             session.section(None if not self._protected else self._open[-1][1] if self._open else 0)
 
 
 class _Frozen:
-    """What was made before the call, and lives as long: the collector need not look at it between rounds.
+    """Objects that were made before the call, frozen so that the collector skips them between rounds.
 
-    What the script has frozen itself stays so, whenever it did. Nobody can thaw a part of it, so then nothing is; nor with Python 3.12,
-    whose collector counts immortal objects as frozen.
+    Objects that the script has frozen stay frozen. Python can unfreeze all objects or none, so in that case none are unfrozen. The same
+    holds for Python 3.12, whose collector counts immortal objects as frozen.
     """
 
     def __init__(self) -> None:
@@ -448,38 +449,38 @@ class _Frozen:
             self._count = gc.get_freeze_count()
 
     def end(self) -> None:
-        """The call is over."""
-        # It can only have become less, unless somebody has frozen more.
+        """Unfreezes the objects at the end of the call."""
+        # The count can only shrink, unless the script has frozen more objects.
         if 0 < gc.get_freeze_count() <= self._count:
             gc.unfreeze()
 
 
 class _End:
-    """How the function ended."""
+    """End of the function in one round."""
 
     value: Any = None
     part: str = "the function"
-    """What `why` comes from."""
+    """Part that has raised `why`."""
     why: Optional[BaseException] = None
-    """Another round."""
+    """Exception after which another round follows."""
     fatal: Optional[BaseException] = None
-    """This rank leaves by it."""
+    """Exception with which this rank leaves."""
     unhealthy: Optional[BaseException] = None
-    """It does, unless the round was over."""
+    """Exception with which this rank leaves, unless the round had ended before."""
 
 
 class _Round:
-    """What the two threads tell each other about a round."""
+    """State of a round that the training thread and the monitor share."""
 
     def __init__(self) -> None:
         self.over = Flag()
         self.aborted = Flag()
         self.fault: Optional[Fault] = None
         self.state: Any = None
-        """As it was when the round began."""
+        """State at the beginning of the round."""
 
     def end(self, fault: FaultNews) -> None:
-        """It is over, by this."""
+        """Notes the fault that has ended the round."""
         self.fault = Fault(*fault)
         self.over.set()
 
@@ -488,7 +489,7 @@ def _first_state() -> State:
     env = os.environ
     if env.get("RLAUNCH_RANK", "").isdigit():
         state = State(rank=int(env["RLAUNCH_RANK"]), world_size=int(env.get("RLAUNCH_WORLD_SIZE", "1")))
-        # Rounds of an earlier call have changed them.
+        # Rounds of an earlier call have changed RLAUNCH_RANK and RLAUNCH_WORLD_SIZE.
         if env.get("RLAUNCH_INITIAL_RANK", "").isdigit():
             state.initial_rank = int(env["RLAUNCH_INITIAL_RANK"])
         state.initial_world_size = _world.initial_size or state.world_size
@@ -520,10 +521,10 @@ def _parts(hook: Any) -> Iterator[Any]:
 
 
 def _whole(wait: Callable[[], T]) -> T:
-    """What something of ours comes to that waits, or takes long, and can be done again.
+    """Calls a function of this package until it returns. The function waits or takes long, and can be repeated.
 
-    A handler of a signal of the program's, such as torch's for workers of a data loader, raises wherever the training thread happens to be.
-    Behind the function there is nobody to be told by it: what it tells of belongs to the round that ends anyway.
+    A signal handler of the program, such as torch's for workers of a data loader, raises wherever the training thread happens to be. After
+    the end of the function no code of the program can catch that. The exception belongs to the round that ends anyway.
     """
     while True:
         try:
@@ -531,13 +532,13 @@ def _whole(wait: Callable[[], T]) -> T:
         except Error:
             raise
         except Exception:
-            # It may come while this is told, too.
+            # Another such exception may come during the log line.
             with contextlib.suppress(Exception):
                 log.exception("a handler of a signal has raised this outside the function: the rounds go on")
 
 
 def _clear(error: BaseException) -> None:
-    """Frames of an exception hold what the function had: groups, tensors."""
+    """Clears the frames of an exception, which hold groups and tensors of the function."""
     seen: Set[int] = set()
     waiting: List[Optional[BaseException]] = [error]
     while waiting:
@@ -551,7 +552,7 @@ def _clear(error: BaseException) -> None:
 
 
 def _collect() -> None:
-    # What is deleted lets go of more; but some that is deleted makes something new, and would for ever.
+    # A deletion may release further objects. The number of runs has a limit, because some deletions always make new objects.
     for _ in range(COLLECTIONS):
         if not _whole(gc.collect):
             return

@@ -1,8 +1,8 @@
-"""Getting the training thread out of the function.
+"""Interrupt of the training thread, so that it leaves the function.
 
-An exception that is raised in a thread from outside (``PyThreadState_SetAsyncExc``) waits until that thread runs bytecode again: not before
-``time.sleep`` or ``Queue.get`` have come to their own end. A signal wakes these, and Python lets its handler raise, but in the main thread
-only. So the library signals the main thread, if that is the one that trains; the other way is for other threads, and the second try.
+An exception that one thread raises in another one (``PyThreadState_SetAsyncExc``) waits until that thread runs bytecode again. It waits for
+the end of a ``time.sleep`` or ``Queue.get``. A signal wakes these, and its handler may raise, but only in the main thread. If the main
+thread trains, the library signals it. The exception from another thread is for other threads, and for the second attempt.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from .._session import Session
 from .monitor_thread import RankShouldRestart, async_raise
 
 FIRST_PAUSE = 1.0
-"""Seconds after which somebody who has not left is told again; doubled each time: clean-up takes its time, and must not be broken off."""
+"""Seconds until the second interrupt of a thread that has not left. Each further pause is twice as long, because clean-up takes time."""
 
 LOOK = 0.01
-"""Seconds between two looks at somebody who is in the middle of what nobody else would do, and is told when that is over."""
+"""Seconds between two checks of a thread in an import or a ``__del__``, which is interrupted only after that."""
 
 LONGEST_DELETION = 5.0
-"""Seconds of a round for which a ``__del__`` is waited for: torch gives a data loader's worker as long, and one may wait for a rank that is gone."""
+"""Seconds of a round for which the interrupt waits for a ``__del__``. torch waits as long for the workers of a data loader."""
 
 HOLDS = 5
-"""How often in a round somebody is let out of a context manager's beginning or end first: a millisecond each, if that waits itself."""
+"""Limit for delays of an interrupt in a round while a context manager is entered or left. Each delay is at least 1 ms."""
 
 _HALF_DONE = frozenset(("__enter__", "__exit__", "acquire", "release", "_acquireLock", "_releaseLock", "_acquire_restore", "_release_save"))
-"""Functions of Python, such as those of ``threading.Condition``, in which a lock is taken and no ``with`` gives it back."""
+"""Functions of Python, such as those of ``threading.Condition``, that hold a lock which no ``with`` would release."""
 
 _SIGNALS = range(signal.SIGRTMIN + 8, signal.SIGRTMAX)
 
 _call_module = __name__.rpartition(".")[0] + "._call"
-"""What stands between the caller and the function."""
+"""Module whose frames separate the caller from the function."""
 
 _signo: Optional[int] = None
 _earlier: Any = None
@@ -54,7 +54,7 @@ def _on_signal(signo: int, frame: Any) -> None:
 
 
 def _install() -> int:
-    """Once in a process, and for good: a signal that comes late would end it otherwise."""
+    """Installs the signal handler once, and for ever: without it, a late signal would end the process."""
     global _signo, _earlier
     if _signo is None:
         free = [signo for signo in _SIGNALS if signal.getsignal(signo) is signal.SIG_DFL]
@@ -71,13 +71,13 @@ def is_running() -> bool:
 
 
 def refuse_a_second() -> None:
-    """A process has one session."""
+    """Refuses a second call in this process, which has one session."""
     if _current is not None:
         raise RuntimeError("a wrapped function runs in this process already: wrap the outer one only")
 
 
 class Interrupter:
-    """For one call, made in the thread that trains."""
+    """Interrupter of one call, made in the training thread."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -85,7 +85,7 @@ class Interrupter:
         self._ident = threading.get_ident()
         self._is_main = threading.current_thread() is threading.main_thread()
         self._raisers = threading.Lock()
-        """Of the threads that raise, never taken by the one that is raised in: from Python 3.14 on that may come between a lock and its `with`."""
+        """Lock of the threads that raise. The training thread never takes it: an exception might come between the lock and its `with`."""
         self._raising = False
         self._inside = False
         self._raised = False
@@ -95,9 +95,9 @@ class Interrupter:
         self._held = 0
         self._deletes_until: Optional[float] = None
         self._looks: Optional[Flag] = None
-        """`left` of the round in which somebody looks for the end of an import or a `__del__`: one is enough."""
+        """`left` of the round in which a thread waits for the end of an import or a `__del__`: one such thread is enough."""
         self.left = Flag()
-        """Whether the function was left in this round; each round has one of its own."""
+        """Flag that is set when the function was left; each round has its own."""
         self.left.set()
 
     def __enter__(self) -> "Interrupter":
@@ -112,26 +112,26 @@ class Interrupter:
     def __exit__(self, *_: Any) -> None:
         global _current
         try:
-            # What broke off `exit`, such as a program's own handler of a signal, may have left something armed.
+            # A signal handler of the program may have interrupted `exit` before the end of its `_disarm`.
             self._disarm()
             if self._is_main:
                 with contextlib.suppress(Error):
                     self.session.signal_thread(0, 0)
         finally:
-            # Whatever breaks this off in turn, such as a second Ctrl-C: the next call must not find this one.
+            # Also after an interrupt such as a second Ctrl-C: the next call must not find this one.
             _current = None
             sys.unraisablehook = self._hook
 
     def is_outside(self) -> bool:
-        """Whether the caller is the training thread, and in no function."""
+        """Whether the caller is the training thread outside the function."""
         return threading.get_ident() == self._ident and not self._inside
 
     def is_training(self) -> bool:
-        """Whether the caller is in the function, in the thread that is interrupted."""
+        """Whether the caller is the training thread in the function."""
         return threading.get_ident() == self._ident and self._inside
 
     def enter(self) -> bool:
-        """The function begins; false: the round is over already. Followed by `exit` in any case; it may be left from here on."""
+        """Notes that the function begins. False: the round has ended already. `exit` always follows; until then interrupts may come."""
         self.left = Flag()
         self._not_before, self._pause = 0.0, FIRST_PAUSE
         self._handled, self._aborts, self._held, self.why = None, False, 0, ""
@@ -140,17 +140,17 @@ class Interrupter:
         return self.session.enter()
 
     def exit(self) -> bool:
-        """The function was left; false: the round is over. Nothing is raised from here on."""
+        """Notes that the function was left. False: the round has ended. After this call no interrupt is raised."""
         while True:
             try:
-                goes_on = self.session.exit()
+                is_active = self.session.exit()
                 self._disarm()
-                return goes_on
+                return is_active
             except RankShouldRestart:
                 continue
 
     def _disarm(self) -> None:
-        """Nobody raises anything in the training thread any more."""
+        """Ends interrupts: after this call no thread raises an exception in the training thread."""
         while not self.left.is_set():
             try:
                 self._inside = False
@@ -164,18 +164,18 @@ class Interrupter:
                 continue
 
     def signalled(self, frame: Any) -> None:
-        """The library wants the training thread out of the function, which runs this."""
+        """Handles the signal of the library in the training thread, which is to leave the function."""
         if _is_within(frame, Interrupter._unraisable.__code__):
-            # It would be lost once more.
+            # The exception would be lost once more.
             self._raise_again()
         elif self._is_amid(frame):
-            # Told when that is over, and not when the library does it again.
+            # A thread interrupts right after that, before the library signals again.
             if self._looks is not self.left:
                 self._looks = self.left
                 try:
                     _thread.start_new_thread(self._again, (self.left,))
                 except RuntimeError:
-                    # No thread is to be had, and the import has nothing to do with that. The library signals again.
+                    # No thread can be started, which must not fail the import. The library signals again.
                     self._looks = None
         elif self._is_held(frame):
             _thread.start_new_thread(self._again, (self.left,))
@@ -183,8 +183,8 @@ class Interrupter:
             raise RankShouldRestart(self.why or "the round is over")
 
     def _is_amid(self, frame: Any) -> bool:
-        """Whether it is in the middle of what nobody would do again: what is left of half a module cannot be imported in any later round, and
-        what a ``__del__`` has not ended, such as the workers of a data loader, stays."""
+        """Whether the thread is in an import or a ``__del__``, which would not be repeated. Half a module cannot be imported in a later
+        round, and an interrupted ``__del__`` leaves things such as the workers of a data loader."""
         if _is_importing(frame):
             return True
         if not _is_deleting(frame):
@@ -195,25 +195,25 @@ class Interrupter:
         return now < self._deletes_until
 
     def _is_held(self, frame: Any, late: float = 0.0) -> bool:
-        """Whether a lock may be taken just now that nobody would give back: the other threads of the function would wait for ever."""
+        """Whether the thread may hold a lock that would never be released, so that other threads would wait for ever."""
         if frame is None or frame.f_code.co_name not in _HALF_DONE or self._held == HOLDS or self._is_early(late):
             return False
         self._held += 1
         return True
 
     def before_abort(self) -> None:
-        """What the function waits for is made to fail now. For the other thread."""
+        """Notes in the monitor that the abort hook is about to make waits of the function fail."""
         self._handled, self._aborts = _handled_in(self._ident), True
 
     def _leaves(self) -> bool:
-        """Whether the training thread cleans up behind an exception that the abort has made. It is told again if it stays."""
+        """Whether the training thread handles an exception that came from the abort. A thread that does not leave is interrupted later."""
         handled = _handled_in(self._ident)
-        # The first time only: for that, the pause was doubled once.
+        # Only at the first attempt, after which the pause was doubled once.
         return self._aborts and handled is not None and handled is not self._handled and self._pause == FIRST_PAUSE * 2
 
-    def told(self) -> None:
-        """The training thread is told now, in whatever way: no other way tells it as well while it cleans up."""
-        # A timer of somebody else's may be a little early.
+    def mark_interrupted(self) -> None:
+        """Notes an interrupt of the training thread, so that no second one comes while it cleans up."""
+        # The timer of the library may fire a little early.
         self._not_before = time.monotonic() + self._pause * 0.9
         self._pause *= 2
 
@@ -223,16 +223,16 @@ class Interrupter:
     def _is_time(self, late: float = 0.0) -> bool:
         if self._is_early(late):
             return False
-        self.told()
+        self.mark_interrupted()
         return True
 
     def chase(self, left: Flag) -> None:
-        """Has the training thread leave, and waits until it has. For another thread, once the round was aborted."""
-        # The library has signalled the main thread, and does so again after a second.
+        """Makes the training thread leave, and waits until it has left. The monitor calls this after the abort."""
+        # The library has signalled the main thread, and signals it again after a second.
         late = FIRST_PAUSE / 2 if self._is_main else 0.0
         if self._is_main and left.wait(FIRST_PAUSE + late):
             return
-        # What is atomic was over before the round was aborted.
+        # Atomic parts have ended before the abort.
         while self.session.interrupted():
             if left.is_set() or not self._inside:
                 return
@@ -244,59 +244,59 @@ class Interrupter:
             if left.wait(max(self._not_before + late - time.monotonic(), LOOK)):
                 return
 
-    def _raise(self, left: Flag, tells: bool = False) -> None:
-        """Raises it, if the function of this round was not left. For another thread: either it sees that, or it is seen and waited for."""
+    def _raise(self, left: Flag, is_marked: bool = False) -> None:
+        """Raises the interrupt from another thread, unless the function was left. `_disarm` waits for a raise that has begun."""
         with self._raisers:
             self._raising = True
             try:
                 if self._inside and not left.is_set():
-                    if tells:
-                        # Of this round: no other one begins before this is through.
-                        self.told()
+                    if is_marked:
+                        # The mark counts for this round: the next one begins after this call at the earliest.
+                        self.mark_interrupted()
                     self._raised = True
                     async_raise(self._ident, RankShouldRestart)
             finally:
                 self._raising = False
 
     def _unraisable(self, unraisable: Any) -> None:
-        """An exception in ``__del__`` or a callback of the collector goes nowhere: it is raised again, a moment later."""
+        """Handles an exception that Python drops, as in ``__del__`` or a callback of the collector. An interrupt is raised again."""
         if unraisable.exc_type is not None and issubclass(unraisable.exc_type, RankShouldRestart):
             self._raise_again()
         else:
             self._hook(unraisable)
 
     def _raise_again(self) -> None:
-        # The one that went nowhere does not count.
+        # The dropped exception does not count.
         self._not_before, self._pause = 0.0, FIRST_PAUSE
-        # No `threading.Thread`: what was interrupted may hold the lock that the start of one takes.
+        # Not `threading.Thread`: the interrupted code may hold the lock that its start takes.
         _thread.start_new_thread(self._again, (self.left,))
 
     def _again(self, left: Flag) -> None:
-        # Of the round in which this was begun: whoever has left it may be in the next one by now.
-        # Raised while the hook still runs, it would be lost once more; nothing tells when the thread is out of it. Too early is no harm: this
-        # comes again then.
+        # `left` is a parameter, because the training thread may be in the next round by now.
+        # An exception during the hook would be lost once more, and the end of the hook cannot be seen. If this raise comes too early, the
+        # hook starts another one.
         time.sleep(0.001)
         while not left.is_set() and self._is_amid(sys._current_frames().get(self._ident)):
             time.sleep(LOOK)
         if self._looks is left:
-            # Before it is told: that may meet the next import.
+            # Cleared before the interrupt, which may come in the next import.
             self._looks = None
         if left.is_set() or not self.session.due():
             return
         if self._is_main and _signo is not None:
             signal.pthread_kill(self._ident, _signo)
         else:
-            self._raise(left, tells=True)
+            self._raise(left, is_marked=True)
 
 
 def _handled_in(ident: int) -> Optional[BaseException]:
-    """The exception in whose handler a thread is, if it is in one. Of another thread Python 3.9 does not tell."""
+    """The exception that a thread handles, or ``None``. Python 3.9 does not report that of another thread."""
     if ident == threading.get_ident():
         return sys.exc_info()[1]
     if sys.version_info < (3, 10):
         return None
     found = sys._current_exceptions().get(ident)
-    # The three of sys.exc_info() until Python 3.12.
+    # Before Python 3.12 the value is a tuple like that of sys.exc_info().
     return found[1] if isinstance(found, tuple) else found
 
 
@@ -311,7 +311,7 @@ def _is_deleting(frame: Any) -> bool:
 
 
 def _of_function(frame: Any) -> Iterator[Any]:
-    """The frames of the function, and not of what has called it."""
+    """The frames of the function, without the frames of its callers."""
     while frame is not None and frame.f_globals.get("__name__") != _call_module:
         yield frame
         frame = frame.f_back

@@ -1,7 +1,7 @@
-"""Policies as words: what a script describes, as ``rlaunch --assign`` would have it.
+"""Policies of a script as text in the syntax of ``rlaunch --assign``.
 
-The launcher computes them for all ranks and cannot call a function of the script. Of a key's function it is told what this rank answers;
-conditions and filters are functions of a number of ranks, and are told by their values for every number that there can be.
+The launcher computes policies for all ranks, and cannot call a function of the script. For the function of a key, each rank sends its own
+value. A condition or filter is a function of a number of ranks: the text has its values for all possible numbers.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from .state import State
 
 
 class Words(NamedTuple):
-    """A policy as words."""
+    """Policy as text."""
 
     text: str
     keys: List[Callable[[State], str]]
-    """What the words call ``script/0``, ``script/1`` and so on."""
+    """Functions of keys, with the names ``script/0``, ``script/1`` and so on in the text."""
 
     def values(self, state: State) -> List[str]:
-        """What they are for this rank."""
+        """The values of the keys for this rank."""
         return [str(key(state)) for key in self.keys]
 
 
 def words(policy: Any, rank_filter: Any, world_size: int) -> Words:
-    """A policy, and a deprecated filter that runs after it."""
+    """The text of a policy, and of a deprecated filter that runs after it."""
     keys: List[Callable[[State], str]] = []
     parts = _flat(policy)
     if rank_filter is not None:
@@ -89,7 +89,7 @@ def _key(key_or_fn: Any, keys: List[Callable[[State], str]]) -> str:
 
 
 def _condition(condition: Callable[[int], bool], world_size: int) -> str:
-    """A group has a rank at least, and no more than there are."""
+    """The text of a condition, from its values for 1 rank to all ranks."""
     holds = [count for count in range(1, world_size + 1) if condition(count)]
     if not holds:
         return f"=={world_size + 1}"
@@ -152,12 +152,12 @@ def _tree(tree: policies.Tree, keys: List[Callable[[State], str]], world_size: i
 
 
 def _quoted(text: str) -> str:
-    # What JSON escapes, TOML does in the same way.
+    # JSON escapes strings in the same way as TOML.
     return json.dumps(text)
 
 
 def _once(key: Callable[[State], str]) -> Callable[[State], str]:
-    """A tree is built once: its keys stay what they were first."""
+    """The function of a key that keeps its first value, because a tree is built once."""
     answered: List[Optional[str]] = [None]
 
     def asked(state: State) -> str:

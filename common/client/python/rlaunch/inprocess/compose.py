@@ -9,7 +9,7 @@ from .param_utils import signature_of
 T = TypeVar("T")
 
 _BASETYPE = 1 << 10
-"""Py_TPFLAGS_BASETYPE: what a class may inherit from."""
+"""Py_TPFLAGS_BASETYPE: flag of types that can be base classes."""
 
 
 def find_common_ancestor(*instances: Any) -> Optional[type]:
@@ -35,7 +35,7 @@ class Compose:
             if not callable(instance):
                 raise TypeError(f"Compose takes callables, such as hooks or policies: number {number} is {instance!r} of type {type(instance).__name__}")
         ancestor = find_common_ancestor(*instances)
-        # Nothing inherits from a function.
+        # The type of functions cannot be a base class.
         can_be_base = ancestor not in (None, object) and bool(ancestor.__flags__ & _BASETYPE)
         bases = (Compose, ancestor) if can_be_base else (Compose,)
         made = types.new_class("DynamicCompose", bases, exec_body=lambda body: body.update(__module__=__name__))
@@ -44,7 +44,7 @@ class Compose:
         return composed
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing: `__new__` makes it whole."""
+        """Does nothing: `__new__` makes the whole object."""
 
     def __call__(self, *args: Any) -> Any:
         result: Any = None

@@ -46,7 +46,7 @@ class CudaHealthCheck(HealthCheck):
 def _quietly(synchronize, device) -> None:
     try:
         synchronize(device)
-    except Exception:  # noqa: S110 (the second call tells)
+    except Exception:  # noqa: S110 (the second call reports a lasting error)
         pass
 
 

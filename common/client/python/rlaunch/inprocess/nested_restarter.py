@@ -37,7 +37,7 @@ class NestedRestarterLogger(logging.Logger):
 
 
 class _Stdout(logging.StreamHandler):
-    """What stdout is at the moment of writing."""
+    """Stream that writes to the current ``sys.stdout``."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 
 def check_type(annotation: Any, cls: type) -> bool:
-    """Whether an annotation is this class, or optionally so."""
+    """Whether an annotation is this class, or a union that contains it."""
     if annotation is cls:
         return True
     options = typing.get_args(annotation)
@@ -21,7 +21,7 @@ def check_type(annotation: Any, cls: type) -> bool:
 
 
 def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
-    """Its parameters. From Python 3.14 on annotations are evaluated when they are asked for, and some have names for type checkers only."""
+    """The signature of a function. Python 3.14 evaluates annotations on access, and some names exist for type checkers only."""
     if sys.version_info >= (3, 14):
         import annotationlib
 
@@ -30,7 +30,7 @@ def signature_of(fn: Callable[..., Any]) -> inspect.Signature:
 
 
 def annotations(fn: Callable[..., Any]) -> Dict[str, Any]:
-    """What parameters are annotated with; those that are texts are looked up where the function was written, and stay if nothing is found."""
+    """The annotations of the parameters. Texts are evaluated in the module of the function, and stay texts if that fails."""
     scope = _scope(fn)
     return {parameter.name: _looked_up(parameter.annotation, scope) for parameter in signature_of(fn).parameters.values()}
 
@@ -47,14 +47,14 @@ def _scope(fn: Any) -> Dict[str, Any]:
 
 
 def _looked_up(annotation: Any, scope: Dict[str, Any]) -> Any:
-    # Each alone: one whose name exists for type checkers only says nothing of the others.
+    # Each annotation is evaluated alone, because some names exist for type checkers only.
     holder = lambda: None  # noqa: E731
     holder.__annotations__ = {"one": annotation}
     with contextlib.suppress(Exception):
         return typing.get_type_hints(holder, scope)["one"]
     parts = _alternatives(annotation) if isinstance(annotation, str) else []
     if len(parts) > 1:
-        # Python before 3.10 knows no `|` of types, and a part of it may be unknown.
+        # Python before 3.10 has no `|` of types, and a part of it may be unknown.
         found = [_looked_up(part.strip(), scope) for part in parts]
         known = tuple(part for part in found if not isinstance(part, str))
         return typing.Union[known] if known else annotation
@@ -62,7 +62,7 @@ def _looked_up(annotation: Any, scope: Dict[str, Any]) -> Any:
 
 
 def _alternatives(text: str) -> List[str]:
-    """What stands between the `|` of an annotation, but for those in brackets: what a sequence may have is not what is asked for."""
+    """The alternatives of an annotation, separated by `|`. A `|` in brackets separates no alternatives."""
     parts, depth = [""], 0
     for sign in text:
         depth += (sign in "[(") - (sign in "])")
@@ -74,7 +74,7 @@ def _alternatives(text: str) -> List[str]:
 
 
 def count_type_in_params(fn: Callable[..., Any], cls: type) -> int:
-    """How many parameters are annotated with a class."""
+    """The number of parameters that are annotated with a class."""
     return sum(check_type(annotation, cls) for annotation in annotations(fn).values())
 
 
@@ -85,7 +85,7 @@ def substitute_param_value(
     try:
         signature = signature_of(fn)
     except ValueError:
-        # Of a function in C nobody knows the parameters.
+        # Functions in C have no signature.
         return args, kwargs
     hints = annotations(fn)
     asked = {
@@ -94,31 +94,31 @@ def substitute_param_value(
     bound = signature.bind_partial(*args, **kwargs)
     bound.arguments.update(asked)
     bound.apply_defaults()
-    # What is missing is told as Python tells it.
+    # Missing arguments raise the error of Python.
     signature.bind(*bound.args, **bound.kwargs)
     return bound.args, bound.kwargs
 
 
 def require_type(argument: str, value: Any, wanted: Any) -> None:
-    """An argument is an instance of one of these classes."""
+    """Raises ``TypeError`` unless an argument is an instance of one of these classes."""
     if not isinstance(value, wanted):
         raise TypeError(f"{argument} takes {_named(wanted)}, got {value!r} of type {type(value).__name__}")
 
 
 def enforce_type(argument: str, class_or_tuple: Any) -> None:
-    """The caller's variable of this name is an instance of one of these classes."""
+    """Raises ``TypeError`` unless the caller's variable of this name is an instance of one of these classes."""
     require_type(argument, sys._getframe(1).f_locals[argument], class_or_tuple)
 
 
 def enforce_subclass(argument: str, class_or_tuple: Any) -> None:
-    """The caller's variable of this name is a class that inherits from one of these."""
+    """Raises ``TypeError`` unless the caller's variable of this name is a class that inherits from one of these."""
     value = sys._getframe(1).f_locals[argument]
     if not (isinstance(value, type) and issubclass(value, class_or_tuple)):
         raise TypeError(f"{argument} takes a class that is {_named(class_or_tuple)}, got {value!r}")
 
 
 def enforce_value(condition: Any) -> None:
-    """It is true; if not, the error has the caller's line, and the values of its variables in it."""
+    """Raises ``ValueError`` unless the condition is true. The error has the caller's line and the values of its variables."""
     if condition:
         return
     caller = sys._getframe(1)

@@ -1,7 +1,7 @@
-"""Policies: who is which rank in the next round, and who works.
+"""Policies, which assign ranks for the next round and select the active ranks.
 
-Here they are descriptions. The launcher computes them once for all ranks (``rlaunch assign`` tries one before a job does); of a script's
-functions each rank sends what they answer. The simple ones can be called as well.
+Classes of this module describe policies. The launcher computes them once for all ranks; ``rlaunch assign`` tries a policy without a job.
+Each rank sends the values of a script's functions. Simple policies can also be called.
 """
 
 import abc
@@ -35,7 +35,7 @@ class RankAssignment(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
-        """The state of a rank after it."""
+        """The state of a rank after the policy."""
         raise NotImplementedError
 
 
@@ -44,7 +44,7 @@ class RankFilter(RankAssignment):
 
     @abc.abstractmethod
     def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
-        """The state of a rank after it."""
+        """The state of a rank after the policy."""
         raise NotImplementedError
 
 
@@ -100,9 +100,9 @@ class LayerFlag(enum.Flag):
     """Source of replacements for a layer of a :class:`Tree`."""
 
     RESERVE = enum.auto()
-    """From ranks in reserve."""
+    """Replacements are ranks in reserve."""
     BACKFILL = enum.auto()
-    """From its last active ranks."""
+    """Replacements are the last active ranks of the layer."""
 
 
 @dataclasses.dataclass
@@ -127,7 +127,7 @@ class Layer:
 
 
 def _count(name: str, value: Any) -> int:
-    """Numbers of numpy's too."""
+    """The value as an ``int``. Numbers of numpy are accepted."""
     try:
         count = operator.index(value)
     except TypeError:
@@ -154,7 +154,7 @@ class Tree(RankAssignment):
         self.world_size_filter = world_size_filter
 
     def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
-        """Nobody can tell what one rank becomes without knowing all."""
+        """Always raises: one rank's result depends on all ranks."""
         raise NotImplementedError("a Tree is computed by the launcher, which knows all ranks: try it with `rlaunch assign`")
 
 
@@ -172,7 +172,7 @@ def _moved(ctx: RankAssignmentCtx, rank: int) -> RankAssignmentCtx:
 
 
 class FillGaps(RankAssignment):
-    """Policy that gives the numbers of lost ranks to the last ranks. All others keep theirs."""
+    """Policy that gives the numbers of lost ranks to the last ranks. All other ranks keep their numbers."""
 
     def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
         _is_out(ctx)
@@ -209,7 +209,7 @@ class FilterCountGroupedByKey(RankAssignment):
         self.timeout = timeout
 
     def __call__(self, ctx: RankAssignmentCtx) -> RankAssignmentCtx:
-        """Nobody can count the others of a group without knowing all."""
+        """Always raises: the size of a group depends on all ranks."""
         raise NotImplementedError(
             "groups are counted by the launcher, which knows all ranks: try it with `rlaunch assign`"
         )

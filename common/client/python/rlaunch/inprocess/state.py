@@ -10,24 +10,24 @@ class Mode(enum.Enum):
     """Activity of a rank."""
 
     INITIALIZED = enum.auto()
-    """It has no place yet."""
+    """Before the first assignment."""
     ACTIVE = enum.auto()
-    """It runs the function."""
+    """The rank runs the function."""
     INACTIVE = enum.auto()
-    """It waits in reserve."""
+    """The rank waits in reserve."""
     TERMINATED = enum.auto()
-    """It takes no part any more."""
+    """The rank takes part in no further round."""
 
 
 class Fault(NamedTuple):
     """Event that ended a round."""
 
     kind: str
-    """In one word: ``exception``, ``hang``, ``ended``, ``overdue``, ``left``, ``host_lost``, ``warned``, ``joined``."""
+    """Kind of the fault: ``exception``, ``hang``, ``ended``, ``overdue``, ``left``, ``host_lost``, ``warned``, ``joined``."""
     rank: int
-    """Whose, by the number that its process keeps."""
+    """Initial rank of the process with the fault."""
     text: str
-    """In words; may be empty."""
+    """Description; may be empty."""
 
 
 @dataclasses.dataclass
@@ -49,7 +49,7 @@ class State:
     mode: Mode = Mode.INITIALIZED
     fn_exception: Optional[Exception] = None
     fault: Optional[Fault] = None
-    """What ended the round before this one, or, once this one is over, this one."""
+    """Fault that ended the previous round. After the end of this round: the fault that ended this one."""
 
     def __post_init__(self) -> None:
         if self.initial_rank is None:

@@ -1,4 +1,4 @@
-"""Small things of NVRx's that scripts use."""
+"""Small functions of NVRx that scripts use."""
 
 import contextlib
 import functools
@@ -18,8 +18,8 @@ def torch_older_than(version: str) -> bool:
     return numbers(torch.__version__) < numbers(version)
 
 
-def told(error: BaseException) -> str:
-    """An exception in words, for others: what it is, and its text. One that cannot be written is still an exception."""
+def described(error: BaseException) -> str:
+    """An exception as a text for other processes: its type, and its message if that can be made."""
     name = type(error).__name__
     for text in (str, repr):
         try:
@@ -40,7 +40,7 @@ def format_exc(exc: BaseException) -> str:
 
 
 def log_exc(rank_or_state: Any, exc: BaseException, name: str) -> str:
-    """The same, with whose it is."""
+    """An exception and its causes, with the rank and a name."""
     rank = rank_or_state if isinstance(rank_or_state, int) else rank_or_state.rank
     return f"rank={rank} {name}: {format_exc(exc)}"
 
@@ -57,7 +57,7 @@ def _timed(name: str):
 
 
 def log_exec(target: Any) -> Any:
-    """As a decorator, or as a context with a name: tells on the log how long something takes."""
+    """Decorator, or context with a name, that logs the duration of a call."""
     if not callable(target):
         return _timed(target)
 

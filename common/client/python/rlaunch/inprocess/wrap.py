@@ -1,4 +1,4 @@
-"""The wrapper: what a function is to be restarted with, and by which terms."""
+"""The wrapper: arguments and terms of restarts of a function."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Wrapper:
         return wrapped  # type: ignore[return-value]
 
     def _terms(self) -> List[Tuple[str, str]]:
-        """As the launcher takes them."""
+        """The terms in the form that the launcher takes."""
         times = {
             "soft_timeout": self.soft_timeout,
             "hard_timeout": self.hard_timeout,
@@ -137,7 +137,7 @@ class Wrapper:
 
 
 def _refuse_what_does_not_run(fn: Any) -> None:
-    """What returns at once, and does its work when somebody asks what it returned: each round would have done nothing, and succeeded."""
+    """Refuses a function that returns before its work is done, such as a generator. Each round would succeed without work."""
     if not callable(fn):
         raise TypeError(f"Wrapper: what is to be restarted is a function, got {fn!r} of type {type(fn).__name__}")
     name = getattr(fn, "__qualname__", None) or repr(fn)

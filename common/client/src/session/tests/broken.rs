@@ -15,7 +15,7 @@ fn open_atomic_section_ends_with_the_function() {
     assert!(is_interrupted(session.exit()));
     assert!(matches!(session.next().unwrap(), Next::Interrupt(..)));
     session.ready(Vec::new()).unwrap();
-    assert_eq!(agent.heard(), Said::Ready(Round::new(0), Vec::new()));
+    assert_eq!(agent.receive(), ClientMessage::Ready(Round::new(0), Vec::new()));
     inside(&session, &mut agent, 1);
     session.atomic_begin().unwrap();
     session.atomic_end().unwrap();
@@ -43,22 +43,22 @@ fn a_health_check_that_the_rounds_end_breaks_is_no_bad_health() {
         agent.begins(0, Some(1));
         checking.recv_timeout(SOON).unwrap();
         agent.interrupts(0);
-        assert_eq!(agent.heard(), Said::Ready(Round::new(0), Vec::new()));
+        assert_eq!(agent.receive(), ClientMessage::Ready(Round::new(0), Vec::new()));
         agent.begins(1, Some(1));
-        assert_eq!(agent.heard(), Said::Returned(Round::new(1)));
+        assert_eq!(agent.receive(), ClientMessage::Returned(Round::new(1)));
         agent.finishes();
         assert_eq!(running.join().unwrap().unwrap(), Some(1));
     });
 }
 
-/// The agent waits for others then, and would not hear it: the process would wait for a round that never comes.
+/// The agent waits for others then, and would not read the fault: the process would wait for a round that never comes.
 #[test]
 fn returned_function_cannot_fail() {
     let (session, mut agent) = plain();
     inside(&session, &mut agent, 0);
     session.exit().unwrap();
     session.returned().unwrap();
-    assert_eq!(agent.heard(), Said::Returned(Round::new(0)));
+    assert_eq!(agent.receive(), ClientMessage::Returned(Round::new(0)));
     assert!(matches!(session.fault(b"late"), Err(Error::Order(_))));
     assert!(!session.interrupted());
     agent.finishes();

@@ -4,21 +4,21 @@ use super::*;
 use std::thread::JoinHandle;
 
 #[test]
-fn a_foreign_abort_comes_before_everybody_is_told() {
+fn foreign_abort_comes_before_all_threads_are_notified() {
     let (session, mut agent) = opened(Options { foreign: true, on_abort: None });
     inside(&session, &mut agent, 0);
     let other = session.clone();
-    let (seen, told) = mpsc::sync_channel(1);
+    let (sender, receiver) = mpsc::sync_channel(1);
     let waiting: JoinHandle<()> = std::thread::Builder::new()
         .spawn(move || {
             let cause = other.wait_interrupt().unwrap();
             assert!(other.interrupted() && !other.due());
-            seen.send(cause).unwrap();
+            sender.send(cause).unwrap();
             assert!(matches!(other.wait_interrupt(), Err(Error::Closed(_))));
         })
         .unwrap();
     agent.interrupts(0);
-    assert_eq!(told.recv().unwrap(), Cause::Fault(fault(5)));
+    assert_eq!(receiver.recv().unwrap(), Cause::Fault(fault(5)));
     assert!(!session.token().unwrap().wait(Duration::from_millis(20)));
     session.aborted().unwrap();
     assert!(session.token().unwrap().wait(SOON) && session.due());

@@ -6,24 +6,24 @@ use super::*;
 fn a_planned_round_waits_for_a_ping_or_for_its_time() {
     let (session, mut agent) = plain();
     inside(&session, &mut agent, 0);
-    agent.says(&Heard::Interrupt(Round::new(0), fault(5), Some(Span::from_secs(3600))));
+    agent.send(&AgentMessage::Interrupt(Round::new(0), fault(5), Some(Span::from_secs(3600))));
     let began = Instant::now();
     while session.ping().is_ok() {
         assert!(began.elapsed() < SOON && !session.interrupted());
         std::thread::yield_now();
     }
     assert!(is_interrupted(session.exit()));
-    while let Said::Alive(..) = agent.heard() {}
+    while let ClientMessage::Alive(..) = agent.receive() {}
     session.ready(Vec::new()).unwrap();
-    assert!(matches!(agent.heard(), Said::Ready(..)));
+    assert!(matches!(agent.receive(), ClientMessage::Ready(..)));
     inside(&session, &mut agent, 1);
-    agent.says(&Heard::Interrupt(Round::new(1), fault(5), Some(Span::from_millis(20))));
+    agent.send(&AgentMessage::Interrupt(Round::new(1), fault(5), Some(Span::from_millis(20))));
     assert!(session.token().unwrap().wait(SOON));
     assert!(is_interrupted(session.exit()));
     session.ready(Vec::new()).unwrap();
     // Out of the function there is no ping to be waited for.
     inside(&session, &mut agent, 2);
-    agent.says(&Heard::Interrupt(Round::new(2), fault(5), Some(Span::from_secs(3600))));
+    agent.send(&AgentMessage::Interrupt(Round::new(2), fault(5), Some(Span::from_secs(3600))));
     while !session.0.is(inner::PLANNED) {
         std::thread::yield_now();
     }
@@ -32,78 +32,78 @@ fn a_planned_round_waits_for_a_ping_or_for_its_time() {
 }
 
 #[test]
-fn pings_are_told_once_in_an_interval_and_then_nothing_is() {
+fn pings_are_reported_once_in_an_interval_and_then_not_at_all() {
     let (session, mut agent) = plain();
     inside(&session, &mut agent, 0);
     session.ping().unwrap();
-    assert!(matches!(agent.heard(), Said::Alive(_, true)));
+    assert!(matches!(agent.receive(), ClientMessage::Alive(_, true)));
     // Four intervals of these tests.
     assert!(!session.token().unwrap().wait(Duration::from_millis(200)));
     let _section = session.section_begin(Some(Duration::from_secs(9))).unwrap();
-    let next = agent.heard();
-    assert!(matches!(next, Said::Section(..)), "nothing has pinged: {next:?}");
+    let next = agent.receive();
+    assert!(matches!(next, ClientMessage::Section(..)), "nothing has pinged: {next:?}");
     let began = Instant::now();
     while began.elapsed() < Duration::from_millis(220) {
         session.ping().unwrap();
     }
     session.exit().unwrap();
     session.returned().unwrap();
-    let mut told = 0;
+    let mut reported = 0;
     loop {
-        match agent.heard() {
-            Said::Alive(_, true) => told += 1,
-            Said::Section(_, None) => {}
-            Said::Returned(_) => break,
+        match agent.receive() {
+            ClientMessage::Alive(_, true) => reported += 1,
+            ClientMessage::Section(_, None) => {}
+            ClientMessage::Returned(_) => break,
             other => panic!("{other:?}"),
         }
     }
     // The machine may be slow, but never faster than the interval.
-    assert!((1..=5).contains(&told), "{told}");
+    assert!((1..=5).contains(&reported), "{reported}");
 }
 
 #[test]
-fn a_ping_in_a_round_that_is_over_at_once_is_told_of() {
+fn ping_in_a_round_that_ends_at_once_is_reported() {
     let (session, mut agent) = plain();
     for round in 0..20 {
         inside(&session, &mut agent, round);
         session.ping().unwrap();
         session.exit().unwrap();
         session.fault(b"at once").unwrap();
-        let first = agent.heard();
-        assert!(matches!(&first, Said::Alive(of, true) if of.get() == round), "{first:?}");
+        let first = agent.receive();
+        assert!(matches!(&first, ClientMessage::Alive(of, true) if of.get() == round), "{first:?}");
         loop {
-            match agent.heard() {
-                Said::Alive(..) => {}
-                Said::Fault(..) => break,
+            match agent.receive() {
+                ClientMessage::Alive(..) => {}
+                ClientMessage::Fault(..) => break,
                 other => panic!("{other:?}"),
             }
         }
         agent.interrupts(round);
         session.ready(Vec::new()).unwrap();
-        assert!(matches!(agent.heard(), Said::Ready(..)));
+        assert!(matches!(agent.receive(), ClientMessage::Ready(..)));
     }
 }
 
 #[test]
-fn pings_of_a_round_are_not_told_of_the_next() {
+fn pings_of_a_round_are_not_reported_for_the_next() {
     let (session, mut agent) = plain();
     inside(&session, &mut agent, 0);
     session.ping().unwrap();
-    assert!(matches!(agent.heard(), Said::Alive(of, true) if of.get() == 0));
-    // Within the interval no report is made; then the round is over.
+    assert!(matches!(agent.receive(), ClientMessage::Alive(of, true) if of.get() == 0));
+    // Within the interval no report is made; then the round ends.
     session.ping().unwrap();
     agent.interrupts(0);
     assert!(session.token().unwrap().wait(Duration::from_secs(9)));
     session.exit().unwrap_err();
     session.ready(Vec::new()).unwrap();
-    assert!(matches!(agent.heard(), Said::Ready(..)));
+    assert!(matches!(agent.receive(), ClientMessage::Ready(..)));
     inside(&session, &mut agent, 1);
     // The interval of these tests is 50 ms.
     assert!(!session.token().unwrap().wait(Duration::from_millis(200)));
     session.exit().unwrap();
     session.returned().unwrap();
-    let first = agent.heard();
-    assert!(matches!(first, Said::Returned(_)), "{first:?}");
+    let first = agent.receive();
+    assert!(matches!(first, ClientMessage::Returned(_)), "{first:?}");
 }
 
 #[test]
@@ -111,8 +111,8 @@ fn from_the_ping_on_at_which_a_planned_round_begins_silence_does_not_count() {
     let (session, mut agent) = plain();
     inside(&session, &mut agent, 0);
     let open = session.section_begin(Some(Duration::from_secs(9))).unwrap();
-    assert!(matches!(agent.heard(), Said::Section(_, Some(_))));
-    agent.says(&Heard::Interrupt(Round::new(0), fault(5), Some(Span::from_secs(3600))));
+    assert!(matches!(agent.receive(), ClientMessage::Section(_, Some(_))));
+    agent.send(&AgentMessage::Interrupt(Round::new(0), fault(5), Some(Span::from_secs(3600))));
     while session.ping().is_ok() {
         std::thread::yield_now();
     }
@@ -122,18 +122,18 @@ fn from_the_ping_on_at_which_a_planned_round_begins_silence_does_not_count() {
     assert!(is_interrupted(session.exit()));
     session.ready(Vec::new()).unwrap();
     let mut said = Vec::new();
-    while said.last().is_none_or(|last| !matches!(last, Said::Ready(..))) {
-        said.push(agent.heard());
+    while said.last().is_none_or(|last| !matches!(last, ClientMessage::Ready(..))) {
+        said.push(agent.receive());
     }
-    said.retain(|said| !matches!(said, Said::Alive(..)));
-    assert_eq!(said, [Said::Section(Round::new(0), None), Said::Ready(Round::new(0), Vec::new())]);
+    said.retain(|said| !matches!(said, ClientMessage::Alive(..)));
+    assert_eq!(said, [ClientMessage::Section(Round::new(0), None), ClientMessage::Ready(Round::new(0), Vec::new())]);
     // A round that was not planned needs no report.
     inside(&session, &mut agent, 1);
     agent.interrupts(1);
     assert!(session.token().unwrap().wait(SOON));
     session.exit().unwrap_err();
     session.ready(Vec::new()).unwrap();
-    assert_eq!(agent.heard(), Said::Ready(Round::new(1), Vec::new()));
+    assert_eq!(agent.receive(), ClientMessage::Ready(Round::new(1), Vec::new()));
 }
 
 /// Two processes that are started again join one after the other: the round of the first is interrupted as soon as it has begun, by the
@@ -141,8 +141,8 @@ fn from_the_ping_on_at_which_a_planned_round_begins_silence_does_not_count() {
 #[test]
 fn a_planned_interrupt_that_comes_before_the_function_is_entered_waits_for_a_ping_too() {
     let (session, mut agent) = plain();
-    let planned = |round, within| Heard::Interrupt(Round::new(round), fault(5), Some(within));
-    agent.says(&planned(0, Span::from_secs(3600)));
+    let planned = |round, within| AgentMessage::Interrupt(Round::new(round), fault(5), Some(within));
+    agent.send(&planned(0, Span::from_secs(3600)));
     agent.begins(0, Some(1));
     assert!(matches!(session.next().unwrap(), Next::Begin(..)));
     assert!(!session.token().unwrap().wait(Duration::from_millis(100)), "interrupted before the function was entered");
@@ -151,20 +151,20 @@ fn a_planned_interrupt_that_comes_before_the_function_is_entered_waits_for_a_pin
     assert!(is_interrupted(session.ping()));
     assert!(is_interrupted(session.exit()));
     session.ready(Vec::new()).unwrap();
-    while let Said::Alive(..) | Said::Section(..) = agent.heard() {}
+    while let ClientMessage::Alive(..) | ClientMessage::Section(..) = agent.receive() {}
     // Also before the function its time is kept.
     agent.begins(1, Some(1));
     assert!(matches!(session.next().unwrap(), Next::Begin(..)));
-    agent.says(&planned(1, Span::from_millis(20)));
+    agent.send(&planned(1, Span::from_millis(20)));
     assert!(session.token().unwrap().wait(SOON));
     assert!(is_interrupted(session.enter()));
     assert!(matches!(session.next().unwrap(), Next::Interrupt(..)));
     session.ready(Vec::new()).unwrap();
-    while let Said::Alive(..) | Said::Section(..) = agent.heard() {}
+    while let ClientMessage::Alive(..) | ClientMessage::Section(..) = agent.receive() {}
     // A reserve has no function in which others could wait for it.
     agent.begins(2, None);
     assert!(matches!(session.next().unwrap(), Next::Begin(..)));
-    agent.says(&planned(2, Span::from_secs(3600)));
+    agent.send(&planned(2, Span::from_secs(3600)));
     while !session.0.is(inner::PLANNED) {
         std::thread::yield_now();
     }

@@ -7,7 +7,7 @@ fn behind_a_section_within_another_the_outer_limit_holds_again() {
     let (session, mut agent) = plain();
     inside(&session, &mut agent, 0);
     let mut says = |limit: Option<u64>| {
-        assert_eq!(agent.heard(), Said::Section(Round::new(0), limit.map(Span::from_millis)));
+        assert_eq!(agent.receive(), ClientMessage::Section(Round::new(0), limit.map(Span::from_millis)));
     };
     let outer = session.section_begin(Some(Duration::from_secs(9))).unwrap();
     says(Some(9000));
@@ -30,11 +30,15 @@ fn behind_a_section_within_another_the_outer_limit_holds_again() {
     session.exit().unwrap_err();
     assert!(matches!(session.next().unwrap(), Next::Interrupt(..)));
     session.ready(Vec::new()).unwrap();
-    assert_eq!(agent.heard(), Said::Ready(Round::new(0), Vec::new()));
+    assert_eq!(agent.receive(), ClientMessage::Ready(Round::new(0), Vec::new()));
     inside(&session, &mut agent, 1);
     session.section_end(None).unwrap();
     session.returned().unwrap_err();
     session.exit().unwrap();
     session.returned().unwrap();
-    assert_eq!(agent.heard(), Said::Returned(Round::new(1)), "what a round has left open is over with it");
+    assert_eq!(
+        agent.receive(),
+        ClientMessage::Returned(Round::new(1)),
+        "sections that a round has left open end with it"
+    );
 }

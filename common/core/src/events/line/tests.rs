@@ -180,9 +180,12 @@ fn rest() -> Vec<What> {
         ending(began.clone(), Some(Signal::TERM), Span::from_secs(5)),
         ending(began, None, Span::ZERO),
         What::StreamEnd { rank: RANK, std: Std::Err, total: 12 },
-        told(NodeNews::Store(StoreNews::Refused { from: bytes("10.0.0.9:4711"), count: 3 })),
-        told(NodeNews::Store(StoreNews::Limit { met: Met::at(Limit::Value, b"model", 9 << 20, 8 << 20), count: 2 })),
-        told(NodeNews::FileFailed { errno: 28, path: bytes("/logs/none_7f3a_0/attempt_0/0/stdout.log") }),
+        from_node(NodeNews::Store(StoreNews::Refused { from: bytes("10.0.0.9:4711"), count: 3 })),
+        from_node(NodeNews::Store(StoreNews::Limit {
+            met: Met::at(Limit::Value, b"model", 9 << 20, 8 << 20),
+            count: 2,
+        })),
+        from_node(NodeNews::FileFailed { errno: 28, path: bytes("/logs/none_7f3a_0/attempt_0/0/stdout.log") }),
         What::FileLost { rank: RANK, std: Std::Out, bytes: 4096 },
         What::SinkLost { std: Std::Out, errno: None, end: SinkEnd::Unread { ends_job: true } },
         What::SinkLost { std: Std::Out, errno: Some(28), end: SinkEnd::WriteFailed },
@@ -204,7 +207,7 @@ fn hosts() -> Vec<What> {
         What::HostFailed { node: NODE, why: failure },
         What::HostRefused { node: NODE, why: program },
         What::LeftOut { nodes: [1, 3].map(NodeId::new).to_vec(), world_size: 5, procs: vec![4, 1], is_known: false },
-        What::HostLost { node: NODE, lost: Lost::Unheard },
+        What::HostLost { node: NODE, lost: Lost::NoHeartbeat },
         What::HostLost { node: NODE, lost: Lost::Expired },
         What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Carrier(CarrierKind::Ssh, CarrierEnd::Code(255))) },
         What::HostLost { node: NODE, lost: Lost::Agent(CloseReason::Carrier(CarrierKind::Ssh, CarrierEnd::Signal(9))) },
@@ -224,7 +227,7 @@ fn hosts() -> Vec<What> {
         },
         What::Restart {
             restart: 3,
-            why: RestartCause::Failed { rank: RANK, node: NODE, status: Status::Lost, lost: Some(Lost::Unheard) },
+            why: RestartCause::Failed { rank: RANK, node: NODE, status: Status::Lost, lost: Some(Lost::NoHeartbeat) },
             lived: Span::from_secs(7),
             delay: Span::ZERO,
             fewer: None,
@@ -274,7 +277,7 @@ fn ending(cause: Cause, sent: Option<Signal>, grace: Span) -> What {
     What::Ending { cause, sent, grace, ranks: RanksState::Running }
 }
 
-fn told(news: NodeNews) -> What {
+fn from_node(news: NodeNews) -> What {
     What::NodeNews { node: NODE, news }
 }
 
@@ -315,19 +318,19 @@ fn news() -> Vec<What> {
         What::News(JobNews::OneMachine { nodes: nodes(), more: 1 }),
         What::News(JobNews::AddrDetour { addr: addr(), instead_of: bytes("10.1.0.1"), node: NODE, missed_by: nodes() }),
         What::News(JobNews::StoreLeft { addr: addr() }),
-        told(NodeNews::Store(StoreNews::Unused { at: bytes("10.0.0.1:29500") })),
-        told(NodeNews::Store(StoreNews::Foreign { from: bytes("10.9.9.9:4711") })),
-        told(NodeNews::Binding(BindingNews::RankBound {
+        from_node(NodeNews::Store(StoreNews::Unused { at: bytes("10.0.0.1:29500") })),
+        from_node(NodeNews::Store(StoreNews::Foreign { from: bytes("10.9.9.9:4711") })),
+        from_node(NodeNews::Binding(BindingNews::RankBound {
             rank: RANK,
             bound: true,
             cpus: bytes("0-3,8"),
             cores: bytes("0-3"),
             numa: bytes("0"),
         })),
-        told(NodeNews::Binding(BindingNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core }))),
-        told(NodeNews::Binding(BindingNews::OneCpu { ranks: 2, cpu: 0, online: 8 })),
+        from_node(NodeNews::Binding(BindingNews::NotBound(Unbound { ranks: 4, units: 2, level: Level::Core }))),
+        from_node(NodeNews::Binding(BindingNews::OneCpu { ranks: 2, cpu: 0, online: 8 })),
         What::News(JobNews::Continuing { rank: RANK, status: Status::Exited(3) }),
-        What::News(JobNews::LeadContinues { node: NODE, lost: Lost::Unheard }),
+        What::News(JobNews::LeadContinues { node: NODE, lost: Lost::NoHeartbeat }),
         What::News(JobNews::EndingDeferred { rank: RANK, status, end_in: within }),
         What::News(JobNews::EndingAwaits { cause: Cause::Timeout { limit: Span::from_secs(60) }, kill_in: within }),
         What::News(JobNews::NoProgress { rank: RANK, alike: 5 }),
@@ -339,16 +342,16 @@ fn news() -> Vec<What> {
         What::News(JobNews::HostAwaited { node: NODE, within }),
         What::News(JobNews::HostsSilent { nodes: nodes(), within }),
         What::News(JobNews::FilesLost { bytes: 4096 }),
-        told(NodeNews::Mpi(MpiNews::Used { wire: MpiWire::Pmix })),
-        told(NodeNews::Mpi(MpiNews::Loaded { library: "libmpi.so.40".into() })),
-        told(NodeNews::Mpi(MpiNews::Waits {
+        from_node(NodeNews::Mpi(MpiNews::Used { wire: MpiWire::Pmix })),
+        from_node(NodeNews::Mpi(MpiNews::Loaded { library: "libmpi.so.40".into() })),
+        from_node(NodeNews::Mpi(MpiNews::Waits {
             waiting: vec![(0, 1), (3, 3)],
             missing: vec![(2, 2)],
             apart: vec![(2, 2)],
         })),
-        told(NodeNews::Mpi(MpiNews::LookupWaits { rank: RANK, name: "1.0:2:accept".into() })),
-        told(NodeNews::Mpi(MpiNews::Unfinished { rank: RANK, pid: 4711 })),
-        told(NodeNews::Mpi(MpiNews::Help { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() })),
+        from_node(NodeNews::Mpi(MpiNews::LookupWaits { rank: RANK, name: "1.0:2:accept".into() })),
+        from_node(NodeNews::Mpi(MpiNews::Unfinished { rank: RANK, pid: 4711 })),
+        from_node(NodeNews::Mpi(MpiNews::Help { count: 3, file: "help-mpi.txt".into(), topic: "no route".into() })),
         What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),
         What::News(JobNews::SchedulerSignal { scheduler: Scheduler::Slurm, sig: Signal::USR1, node: NodeId::new(1) }),
         ending(Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM }, Some(Signal::TERM), within),
@@ -386,27 +389,27 @@ fn news_of_hosts() -> Vec<What> {
         warned(WarningSource::Preempted, Response::Ends { grace: within }),
         warned(WarningSource::Signal, Response::Noted),
         warned(WarningSource::Maintenance, Response::Drains),
-        told(NodeNews::WarningNote(WarningNote::Planned(WallNs(9)))),
-        told(NodeNews::WarningNote(WarningNote::Unknown { path: "instance/preempted".into(), word: "X".into() })),
+        from_node(NodeNews::WarningNote(WarningNote::Planned(WallNs(9)))),
+        from_node(NodeNews::WarningNote(WarningNote::Unknown { path: "instance/preempted".into(), word: "X".into() })),
         ending(
             Cause::Preempted { node: NODE, lost: Lost::Warned(WarningSource::Preempted) },
             Some(Signal::TERM),
             within,
         ),
-        told(NodeNews::Devices(DeviceNews::HolderEnded {
+        from_node(NodeNews::Devices(DeviceNews::HolderEnded {
             devices: bytes("/dev/vfio/0-3"),
             pid: 4242,
             user: bytes("alice"),
             command: bytes("python3 train.py"),
             killed: false,
         })),
-        told(lock(LockFound::Removed)),
-        told(lock(LockFound::Locked { pid: 4242 })),
-        told(lock(LockFound::Foreign { uid: 1001 })),
-        told(lock(LockFound::Odd(OddFile::Link))),
-        told(lock(LockFound::Unknown { errno: 13 })),
-        told(NodeNews::Devices(DeviceNews::Held(holder()))),
-        told(NodeNews::LeftEnded { count: 3, pid: 4242, comm: bytes("sleep") }),
+        from_node(lock(LockFound::Removed)),
+        from_node(lock(LockFound::Locked { pid: 4242 })),
+        from_node(lock(LockFound::Foreign { uid: 1001 })),
+        from_node(lock(LockFound::Odd(OddFile::Link))),
+        from_node(lock(LockFound::Unknown { errno: 13 })),
+        from_node(NodeNews::Devices(DeviceNews::Held(holder()))),
+        from_node(NodeNews::LeftEnded { count: 3, pid: 4242, comm: bytes("sleep") }),
         What::HostRefused {
             node: NODE,
             why: NodeRefusal::Devices {
@@ -416,7 +419,7 @@ fn news_of_hosts() -> Vec<What> {
             },
         },
         warned(WarningSource::Probe, Response::Ends { grace: within }),
-        told(NodeNews::WarningNote(WarningNote::NoProbe(127))),
+        from_node(NodeNews::WarningNote(WarningNote::NoProbe(127))),
     ]
 }
 
@@ -505,8 +508,8 @@ fn version_1_is_frozen() {
         news().into_iter().chain(news_of_hosts()).chain(news_of_slices()).map(|what| line(&record(what))).collect();
     let text = text + &line(&Record { round: Some(Round::new(4)), ..record(in_round) }) + &news;
     let frozen = include_str!("../../../../../tests/golden/events/v1.ndjson");
-    for (ours, theirs) in text.lines().zip(frozen.lines()) {
-        assert_eq!(ours, theirs);
+    for (actual, expected) in text.lines().zip(frozen.lines()) {
+        assert_eq!(actual, expected);
     }
     assert_eq!(text.lines().count(), frozen.lines().count(), "{text}");
 }

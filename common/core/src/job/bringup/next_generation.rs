@@ -117,7 +117,7 @@ impl Bringup {
         let reached = |node| self.known(node).and_then(|hello| hello.reached.as_ref());
         let own = self.probing.own_addr(node).or_else(|| reached(node)?.at.first());
         let known = placement.nodes.get(node.index());
-        // Others see us at the address that they come back to.
+        // Other hosts see this host at the address that they come back to.
         let ours = || placement.used().filter_map(reached).map(|reached| &reached.from).find(|from| !from.is_empty());
         let name = || known.map(|node| OsBytes::from(node.host.name.as_str()));
         let local = known.is_some_and(|node| node.local);

@@ -10,7 +10,7 @@ use rlaunch_protocol::spec::AppBase;
 use rlaunch_protocol::wire::to_node::{Rendezvous, WORLD_NAMESPACE, WorldStart};
 
 impl Bringup {
-    /// The only node waits for the order that the job is over: more may follow.
+    /// The only node waits for the order to finish, because more ranks may follow.
     pub(in crate::job) const fn expect_more(&mut self) {
         self.ends_by_itself = false;
     }

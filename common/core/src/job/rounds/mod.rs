@@ -1,10 +1,10 @@
-//! Rounds: what the machine of the in-process restart hears of the job, and what becomes of what it asks for.
+//! Rounds: the events of the job that the machine of the in-process restart receives, and the effects of its requests.
 //!
-//! Its window is open while a function runs that can be begun again without the ranks that are gone. Until it closes, the end of a rank,
-//! or the loss of a host, is its business: such a rank is over, as any that has ended, and no failure. A fault that it cannot absorb is
-//! handed back, and the job's ordinary rule holds for it. Ranks that a round has left out never fail the job: it continued without them.
+//! Its window is open while a function runs that can be begun again without the failed ranks. Until it closes, the machine decides about
+//! the end of a rank or the loss of a host. Such a rank has ended, and is no failure. A fault that the machine cannot absorb is handed
+//! back, and the job's ordinary rule holds for it. Ranks that a round has left out never fail the job: it continued without them.
 //!
-//! Programs that do not restart within themselves never say a word of rounds, and cost nothing here.
+//! Programs that do not restart within themselves send no message about rounds, and cost nothing here.
 
 mod phase;
 mod respawn_queue;
@@ -77,9 +77,9 @@ struct Generation {
     phase: Phase,
     /// Ranks without which a round continues, or will.
     exempt: BTreeSet<Rank>,
-    /// Processes that were ordered to end because no round waits for them any more. One that has registered meanwhile takes part.
+    /// Processes that were ordered to end because no round waits for them any more. A process that has registered meanwhile takes part.
     dismissed: BTreeSet<ProcId>,
-    /// How ranks have ended in this round, in the order in which we heard of it.
+    /// Ends of ranks in this round, in the order of their reports.
     ended: Vec<RankExit>,
     /// When something was wrong with others: by their hosts' clocks, and by ours.
     seen: BTreeMap<Rank, (HostTime, Mono)>,
@@ -144,7 +144,7 @@ impl Rounds {
         self.now.phase.machine().map_or(self.spec.rounds.limits, Restart::limits)
     }
 
-    /// Tells the machine something, if there is one.
+    /// Sends the machine an event, if there is one.
     fn notify(&mut self, now: Mono, event: RestartEvent) {
         if let Some(machine) = self.now.phase.active_mut() {
             machine.handle(now, event);
@@ -192,7 +192,7 @@ impl Rounds {
         }
         shrink_rule::dismiss(cx, &loss);
         self.notify(cx.now, RestartEvent::HostSuspected { node, at: loss.between.1.min(cx.now) });
-        // Whether we hear of their ends before or after the work is done, it continued without them.
+        // The work continued without them, whether their ends are reported before or after it is done.
         self.now.exempt.extend(cx.facts.placement().ranks_of(node));
         true
     }
@@ -226,10 +226,10 @@ impl Rounds {
             return None;
         }
         // They may have been ended because of what was wrong before. Of several that have ended by themselves it counts who was the first.
-        let told = self.now.phase.machine().and_then(Restart::cause);
-        let told = told.filter(|fault| !matches!(fault.kind, FaultKind::Ended(_))).cloned();
+        let cause = self.now.phase.machine().and_then(Restart::cause);
+        let cause = cause.filter(|fault| !matches!(fault.kind, FaultKind::Ended(_))).cloned();
         let first = self.now.ended.iter().min_by_key(|failure| failure.at);
-        let fault = match (told, first) {
+        let fault = match (cause, first) {
             (Some(fault), _) => fault,
             (None, Some(failure)) => {
                 Fault { initial: failure.rank, kind: FaultKind::Ended(failure.status), text: OsBytes::default() }
@@ -323,7 +323,7 @@ impl Rounds {
             }
             RoundNote::NoRoundNeeded { fault } if fault.kind.is_loss() => {
                 self.now.exempt.insert(fault.initial);
-                // Whatever comes, it is not its doing.
+                // The rank is not the cause of later failures.
                 self.now.ended.retain(|failure| failure.rank != fault.initial);
             }
             RoundNote::NoRoundNeeded { .. } | RoundNote::Respawned { .. } | RoundNote::Awaited { .. } => {}

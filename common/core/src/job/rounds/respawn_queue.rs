@@ -3,8 +3,8 @@
 //! A number names one process for ever, so the news of the one before has to be here first: its end is. Its agent has the new one wait
 //! until the old one is reaped.
 //!
-//! Where the host is lost, the rank goes to one that has room, once nothing of the lost one runs any more: a slot that no rank of the job has
-//! had. It stays there, in later generations too.
+//! If the host is lost, the rank moves to a host with room, once nothing of the lost host runs any more. It gets a slot that no rank of
+//! the job has had. It stays there, in later generations too.
 
 use super::Rounds;
 use crate::job::facts::JobFacts;
@@ -97,7 +97,7 @@ impl Rounds {
 
 /// The outcome of the search for room for ranks of lost hosts.
 pub(in crate::job) struct Room {
-    /// Where all ranks run from now on.
+    /// The placement of all ranks from now on.
     pub(in crate::job) placement: Placement,
     /// The ranks for which there is room, and their hosts.
     pub(in crate::job) placed: Vec<(Rank, NodeId)>,
@@ -167,7 +167,7 @@ impl Rounds {
         self.note(cx, RoundNote::Remark(Remark::NoRoom { ranks: ranks.clone(), hosts: lost.clone(), lacks_gpus }));
     }
 
-    /// This process was asked for.
+    /// Records that a process was requested.
     pub(in crate::job) fn on_asked(&mut self, initial: Rank, node: NodeId, proc: ProcId) {
         self.now.asked.insert(proc);
         self.now.respawn_started.insert(initial, (proc, node));

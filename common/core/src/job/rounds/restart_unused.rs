@@ -60,7 +60,7 @@ impl Rounds {
         }
     }
 
-    /// The fact that what was asked of rounds was asked in vain, if it was: by now, or as the job is over; once.
+    /// The fact that the options of rounds were not used, if it is known by now, or if the job has ended (`over`). Reported once.
     pub(in crate::job) fn unused_report(&mut self, cx: &Cx<'_>, over: bool) -> Option<What> {
         let now = cx.now;
         let when = match self.restart_unused {

@@ -16,7 +16,7 @@ use rlaunch_restart::{RestartEvent, RoundNote};
 
 /// Effect of a message about rounds on the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::job) enum Heard {
+pub(in crate::job) enum RoundEffect {
     /// Nothing.
     Nothing,
     /// The machine of rounds may have decided something.
@@ -59,7 +59,7 @@ impl Rounds {
         (procs, bringup): (&Procs, &Bringup),
         node: NodeId,
         up: RoundUp,
-    ) -> Heard {
+    ) -> RoundEffect {
         let current = |ranks: Vec<Enrolled>| {
             let own = |one: &Enrolled| procs.is_current(cx.facts, node, one.initial, one.proc);
             ranks.into_iter().filter(own).collect::<Vec<_>>()
@@ -69,19 +69,19 @@ impl Rounds {
                 if !current(ranks.into_vec()).is_empty() {
                     self.refuse(cx, node);
                 }
-                return Heard::Nothing;
+                return RoundEffect::Nothing;
             }
             RoundUp::Joined { call, ranks, terms } => {
                 let ranks = current(ranks.into_vec());
                 if ranks.is_empty() {
-                    return Heard::Nothing;
+                    return RoundEffect::Nothing;
                 }
                 self.begin(cx.now, cx.facts, bringup);
                 ranks.iter().for_each(|one| self.on_joined(one.initial, one.proc));
                 RestartEvent::Joined { node, call, ranks, terms }
             }
             RoundUp::Fault { fault, .. } if cx.facts.placement().node_of(fault.initial) != Some(node) => {
-                return Heard::Nothing;
+                return RoundEffect::Nothing;
             }
             RoundUp::Fault { fault, .. } if fault.kind == FaultKind::Warned => {
                 // Nothing is wrong with it yet.
@@ -105,18 +105,18 @@ impl Rounds {
                 let ranks: RankSet = ranks.into_vec().into_iter().filter(own).collect();
                 if self.now.phase.machine().is_none() {
                     self.log_unregistered(cx, ranks);
-                    return Heard::Nothing;
+                    return RoundEffect::Nothing;
                 }
                 RestartEvent::Awaited { node, ranks }
             }
-            RoundUp::Stuck { proc } => return Heard::Stuck(proc),
+            RoundUp::Stuck { proc } => return RoundEffect::Stuck(proc),
             RoundUp::Refused { text } => {
                 self.refused(cx, text);
-                return Heard::Nothing;
+                return RoundEffect::Nothing;
             }
         };
         self.notify(cx.now, event);
-        Heard::News
+        RoundEffect::News
     }
 
     /// Reports a process that cannot be ended. It is not waited for any more, but nothing takes its place before it has ended.

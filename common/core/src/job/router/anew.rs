@@ -45,7 +45,7 @@ impl Parts {
     pub(super) fn on_process_over(&mut self, step: &mut Step<'_>, proc: ProcId) {
         let placement = step.facts.placement();
         let Some(rank) = placement.rank_of(proc) else { return };
-        // A rank of a lost host was over before.
+        // A rank of a lost host had ended before.
         if !placement.node_of(rank).is_some_and(|node| self.worlds.is_without(node)) {
             self.worlds.on_rank_over(&mut step.cx(), rank);
         }

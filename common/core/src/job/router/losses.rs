@@ -68,12 +68,12 @@ impl Parts {
 
     /// Whether the loss of a host is a matter of rounds.
     fn is_lost_in_rounds(&mut self, step: &mut Step<'_>, loss: Loss) -> bool {
-        let theirs = self.rounds.on_host_lost(&mut step.cx(), loss);
-        if theirs {
+        let is_absorbed = self.rounds.on_host_lost(&mut step.cx(), loss);
+        if is_absorbed {
             step.facts.hosts.lose(loss, false);
         }
         self.apply_round_decisions(step);
-        theirs
+        is_absorbed
     }
 
     /// Whether the program that leads the job can continue without a host: none of its ranks runs there.

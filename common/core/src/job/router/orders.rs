@@ -23,7 +23,7 @@ use rlaunch_protocol::wire::to_node::ToNode;
 impl Parts {
     /// A rank has ordered something.
     pub(super) fn ordered(&mut self, step: &mut Step<'_>, node: NodeId, order: &RankOrder) {
-        // The only node does not end before it has heard of what follows.
+        // The only node does not end before it has got the orders that follow.
         self.bringup.expect_more();
         let outcome = match Order::parse(&order.words) {
             Err(_) => Err(OrderRefusal::Malformed),

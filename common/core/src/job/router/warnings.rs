@@ -1,7 +1,7 @@
 //! Consequences of the warning that a host is about to be taken away, and the difference between a preemption and a failure.
 //!
 //! Evidence decides, and never the words of a program. A generation was preempted if a host was warned, or was lost before the failure
-//! that was noticed first. Ranks elsewhere fail long before the lease of a lost host is over. So the class is decided when every host has
+//! that was noticed first. Ranks elsewhere fail long before the lease of a lost host expires. The class is decided when every host has
 //! reported that its ranks have ended, or is lost.
 
 use super::super::generations::Why;

@@ -35,28 +35,28 @@ fn step(s: &mut Script, dice: &mut Dice) {
         2 => s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof }),
         3 => s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent }),
         4 => s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Record { left: rank, named: vec![] } }),
-        5 => s.hears(ToRoot::InitLost),
-        6 => s.hears(ToRoot::GuardianLost),
+        5 => s.receive(ToRoot::InitLost),
+        6 => s.receive(ToRoot::GuardianLost),
         7 => s.done(),
         8 => s.drained(),
         9 => s.event(JobEvent::ReaderClosed(Std::Out)),
         10 => s.event(JobEvent::SinkFailed { std: Std::Err, errno: 28 }),
         11 => {
             let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: OsBytes::default(), found: Found::Nothing };
-            s.hears(ToRoot::SpawnFailed { proc, error })
+            s.receive(ToRoot::SpawnFailed { proc, error })
         }
-        12 => s.hears(ToRoot::Postmortem { proc, facts: Facts::default() }),
-        13 => s.hears(ToRoot::Refused(NodeRefusal::Protocol)),
-        14 => s.hears(ToRoot::Hello(Hello { master_port: 1, ..Hello::of(Tier::T3) })),
+        12 => s.receive(ToRoot::Postmortem { proc, facts: Facts::default() }),
+        13 => s.receive(ToRoot::Refused(NodeRefusal::Protocol)),
+        14 => s.receive(ToRoot::Hello(Hello { master_port: 1, ..Hello::of(Tier::T3) })),
         15 => {
             let started = Started { proc, pid: 1, at: Mono::default().host_time() };
-            s.hears(ToRoot::Started { procs: Capped::chunks([started]).remove(0) })
+            s.receive(ToRoot::Started { procs: Capped::chunks([started]).remove(0) })
         }
-        16 => s.hears(ToRoot::Draining),
-        17 => s.hears(ToRoot::Killing),
+        16 => s.receive(ToRoot::Draining),
+        17 => s.receive(ToRoot::Killing),
         19 => s.event(JobEvent::HungUp(Std::Err)),
         20 => s.event(JobEvent::InputFailed { errno: 5 }),
-        21 => s.hears(ToRoot::InputFailed { errno: 28 }),
+        21 => s.receive(ToRoot::InputFailed { errno: 28 }),
         _ => {
             let (status, seen) = (status(dice), s.now.saturating_sub(u64::from(dice.roll(9))));
             s.exits(rank, status, (seen / 2, seen))

@@ -1,7 +1,7 @@
 //! Devices of all hosts: no holder is ended before every host could start, and no rank starts before every host is free.
 
 use super::generations::{DELAY, asked_for, cleared, may};
-use super::hosts::{OTHER, exits, hello, ranks, told, two};
+use super::hosts::{OTHER, exits, hello, ranks, recipients, two};
 use super::*;
 use rlaunch_protocol::guard::devices::{DeviceKind, DevicePlan, DeviceStep};
 use rlaunch_protocol::spec::JobSpec;
@@ -21,9 +21,9 @@ fn held(held: bool) -> ToRoot {
 fn waiting(spec: &JobSpec) -> Script {
     let mut s = Script::new(spec);
     for node in [NODE, OTHER] {
-        s.event(JobEvent::EdgeUp { node }).hears_of(node, &hello("10.0.0.1", "10.0.0.9", 20_000));
+        s.event(JobEvent::EdgeUp { node }).receive_from(node, &hello("10.0.0.1", "10.0.0.9", 20_000));
     }
-    s.hears_of(NODE, &held(true)).hears_of(NODE, &ToRoot::Ready);
+    s.receive_from(NODE, &held(true)).receive_from(NODE, &ToRoot::Ready);
     s
 }
 
@@ -42,10 +42,10 @@ fn is_refused(s: &Script) -> bool {
 #[test]
 fn holders_are_ended_once_all_hosts_could_start() {
     let mut s = waiting(&prepared(two(false)));
-    assert_eq!(told(&s, &FREE), [0_u32; 0]);
-    s.hears_of(OTHER, &ToRoot::Ready);
-    assert_eq!((told(&s, &FREE), ranks(&s)), (vec![0], vec![]));
-    s.hears_of(NODE, &held(false));
+    assert_eq!(recipients(&s, &FREE), [0_u32; 0]);
+    s.receive_from(OTHER, &ToRoot::Ready);
+    assert_eq!((recipients(&s, &FREE), ranks(&s)), (vec![0], vec![]));
+    s.receive_from(NODE, &held(false));
     assert_eq!(ranks(&s).len(), 4);
 }
 
@@ -55,8 +55,8 @@ fn no_holder_is_ended_if_another_host_refuses() {
     let missing = ToRoot::Refused(NodeRefusal::Program { app: rlaunch_base::id::AppIndex::new(0), error: missing });
     for refusal in [missing, in_use()] {
         let mut s = waiting(&prepared(two(false)));
-        s.hears_of(OTHER, &refusal);
-        assert_eq!((told(&s, &FREE), ranks(&s)), (vec![], vec![]));
+        s.receive_from(OTHER, &refusal);
+        assert_eq!((recipients(&s, &FREE), ranks(&s)), (vec![], vec![]));
         assert!(is_refused(&s), "{:?}", s.log.last());
     }
 }
@@ -64,7 +64,7 @@ fn no_holder_is_ended_if_another_host_refuses() {
 #[test]
 fn rank_is_started_on_no_host_if_a_holder_stays() {
     let mut s = waiting(&prepared(two(false)));
-    s.hears_of(OTHER, &ToRoot::Ready).hears_of(NODE, &in_use());
+    s.receive_from(OTHER, &ToRoot::Ready).receive_from(NODE, &in_use());
     assert_eq!(ranks(&s), []);
     assert!(is_refused(&s), "{:?}", s.log.last());
 }
@@ -74,31 +74,31 @@ fn between() -> Script {
     let mut s = Script::new(&prepared(may(2, two(false))));
     for node in [NODE, OTHER] {
         s.event(JobEvent::EdgeUp { node });
-        s.hears_of(node, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(node, &ToRoot::Ready);
+        s.receive_from(node, &hello("10.0.0.1", "10.0.0.9", 20_000)).receive_from(node, &ToRoot::Ready);
     }
     s.to.clear();
     s.sent.clear();
     exits(&mut s, 3, exit(6), 10);
-    s.hears_of(OTHER, &cleared(0, 0)).hears_of(NODE, &cleared(0, 22_000)).wait(DELAY);
-    assert_eq!((told(&s, &LOOK), asked_for(&s).0), (vec![0, 1], vec![]));
+    s.receive_from(OTHER, &cleared(0, 0)).receive_from(NODE, &cleared(0, 22_000)).wait(DELAY);
+    assert_eq!((recipients(&s, &LOOK), asked_for(&s).0), (vec![0, 1], vec![]));
     s
 }
 
 #[test]
 fn all_hosts_look_before_a_later_generation_starts() {
     let mut s = between();
-    s.hears_of(NODE, &held(false)).wait(10_000);
-    assert_eq!((told(&s, &LOOK), asked_for(&s).0), (vec![0, 1], vec![]), "the other host has not looked");
-    s.hears_of(OTHER, &held(true)).wait(1);
-    assert_eq!((told(&s, &FREE), asked_for(&s).0), (vec![1], vec![]));
-    s.hears_of(OTHER, &held(false)).wait(1);
+    s.receive_from(NODE, &held(false)).wait(10_000);
+    assert_eq!((recipients(&s, &LOOK), asked_for(&s).0), (vec![0, 1], vec![]), "the other host has not looked");
+    s.receive_from(OTHER, &held(true)).wait(1);
+    assert_eq!((recipients(&s, &FREE), asked_for(&s).0), (vec![1], vec![]));
+    s.receive_from(OTHER, &held(false)).wait(1);
     assert_eq!(asked_for(&s).0, [4, 5, 6, 7]);
 }
 
 #[test]
 fn later_generation_starts_on_no_host_if_one_is_in_use() {
     let mut s = between();
-    s.hears_of(NODE, &held(true)).hears_of(OTHER, &in_use()).wait(10_000);
-    assert_eq!((told(&s, &FREE), asked_for(&s).0), (vec![], vec![]));
+    s.receive_from(NODE, &held(true)).receive_from(OTHER, &in_use()).wait(10_000);
+    assert_eq!((recipients(&s, &FREE), asked_for(&s).0), (vec![], vec![]));
     assert!(is_refused(&s), "{:?}", s.log.last());
 }

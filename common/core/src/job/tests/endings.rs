@@ -69,7 +69,7 @@ fn others_have_the_grace_after_a_rank_was_killed_by_a_signal_that_was_passed_on(
 }
 
 #[test]
-fn on_failure_continue_lets_the_others_go_on() {
+fn other_ranks_continue_when_on_failure_is_continue() {
     let mut s = Script::running(&spec(3).with(|settings| settings.ending.on_failure = OnFailure::Continue));
     s.now = 90;
     s.exits(1, exit(4), (1, 20)).exits(0, exit(5), (1, 30));
@@ -93,7 +93,7 @@ fn a_failed_start_rolls_the_launch_back() {
         s.hello();
         s.sent.clear();
         let error = SpawnError { step, errno, path: OsBytes::from("./tran"), found: Found::Nothing };
-        s.hears(ToRoot::SpawnFailed { proc: ProcId::new(1), error });
+        s.receive(ToRoot::SpawnFailed { proc: ProcId::new(1), error });
         assert_eq!(s.sent, [ToNode::Kill], "no grace for an incomplete job");
         s.report();
         assert_eq!(s.finished, Some(Ending::Code(code)));
@@ -103,7 +103,7 @@ fn a_failed_start_rolls_the_launch_back() {
 #[test]
 fn refused() {
     let mut s = Script::new(&spec(2));
-    s.hears(ToRoot::Refused(NodeRefusal::NoPort)).report();
+    s.receive(ToRoot::Refused(NodeRefusal::NoPort)).report();
     assert_eq!(s.finished, Some(Ending::Code(125)));
     assert_eq!(s.cause(), Cause::Refused { node: NODE, why: NodeRefusal::NoPort });
 }
@@ -136,9 +136,9 @@ fn ranks_that_were_over_in_time_are_no_timeout() {
     assert_eq!(s.finished, Some(Ending::Code(124)));
 }
 
-/// A reader that stood still with us has not been slow.
+/// A reader that was suspended with the launcher has not been slow.
 #[test]
-fn output_is_not_given_up_for_time_in_which_we_stood_still() {
+fn output_is_not_given_up_for_time_of_a_suspension() {
     let mut s = Script::running(&spec(1));
     s.signal(Signal::INT).exits(0, exit(0), (0, 0)).done().wait(1_000);
     s.now = 3_600_000;
@@ -153,7 +153,7 @@ fn nothing_after_the_beginning_of_the_ending_changes_it() {
     let mut s = Script::running(&spec(3).with(|settings| settings.ending.timeout = Some(Span::from_secs(10))));
     s.wait(10_000);
     s.signal(Signal::INT).exits(0, crash(), (1, 9_000)).exits(1, exit(9), (1, 10_500));
-    s.event(JobEvent::ReaderClosed(Std::Out)).hears(ToRoot::InitLost).exits(2, exit(0), (1, 10_600)).report();
+    s.event(JobEvent::ReaderClosed(Std::Out)).receive(ToRoot::InitLost).exits(2, exit(0), (1, 10_600)).report();
     assert_eq!(s.finished, Some(Ending::Code(124)));
 }
 
@@ -224,7 +224,7 @@ fn a_failed_sink_does_not_replace_the_exit_code_of_a_rank() {
 #[test]
 fn bytes_missing_in_a_log_file_make_a_success_a_failure() {
     let mut s = Script::running(&spec(1));
-    s.hears(ToRoot::FileLost { proc: ProcId::new(0), which: Std::Out, bytes: 7 });
+    s.receive(ToRoot::FileLost { proc: ProcId::new(0), which: Std::Out, bytes: 7 });
     s.exits(0, exit(0), (0, 0)).report();
     assert_eq!(
         (s.finished, &s.said[..]),
@@ -233,9 +233,9 @@ fn bytes_missing_in_a_log_file_make_a_success_a_failure() {
 }
 
 #[test]
-fn input_that_a_host_cannot_pass_on_is_said_once_and_the_job_goes_on() {
+fn undelivered_input_is_reported_once_and_the_job_continues() {
     let mut s = Script::running(&spec(1));
-    s.hears(ToRoot::InputFailed { errno: 28 }).event(JobEvent::InputFailed { errno: 5 });
+    s.receive(ToRoot::InputFailed { errno: 28 }).event(JobEvent::InputFailed { errno: 5 });
     let undelivered = sink_lost(Std::In, Some(28), SinkEnd::Undelivered);
     assert_eq!((&s.said[..], &s.sent[..]), (&[undelivered][..], &[][..]));
     s.exits(0, exit(0), (0, 0)).report();

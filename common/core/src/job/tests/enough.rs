@@ -1,7 +1,7 @@
 //! Whether the hosts that are left are enough for another generation, and whether there may be one.
 
 use super::fewer::{left_out, three};
-use super::hosts::told;
+use super::hosts::recipients;
 use super::shrink_rule::{cleared, ends, forget, least, node, restart_orders, run, started};
 use super::*;
 use rlaunch_plan::rank_assign::parse;
@@ -25,7 +25,7 @@ fn is_lost(s: &mut Script, host: u32) {
 
 /// Nodes that were ordered to be ready for others, and nodes that were ordered to end.
 fn cleared_or_ended(s: &Script) -> (Vec<u32>, bool) {
-    let clear = |port| told(s, &ToNode::Clear { sig: Signal::TERM, grace: Span::from_secs(5), port });
+    let clear = |port| recipients(s, &ToNode::Clear { sig: Signal::TERM, grace: Span::from_secs(5), port });
     (clear(PortPlan::Choose), s.sent.iter().any(|msg| matches!(msg, ToNode::End { .. })))
 }
 

@@ -1,6 +1,6 @@
 //! Jobs that continue without some of their hosts.
 
-use super::hosts::{done, hello, met, ranks, starts, told};
+use super::hosts::{done, hello, met, ranks, recipients, starts};
 use super::*;
 use rlaunch_base::capped::Capped;
 use rlaunch_base::id::{AppIndex, LocalRank};
@@ -37,13 +37,13 @@ pub(super) fn up(s: &mut Script, node: u32) {
 
 fn introduces(s: &mut Script, node: u32) {
     let (at, port) = (alloc::format!("10.0.0.{}", node + 1), 20_000 + u16::try_from(node).unwrap());
-    s.hears_of(NodeId::new(node), &hello(&at, "10.0.0.9", port));
+    s.receive_from(NodeId::new(node), &hello(&at, "10.0.0.9", port));
 }
 
 fn is_ready(s: &mut Script, node: u32) {
     up(s, node);
     introduces(s, node);
-    s.hears_of(NodeId::new(node), &ToRoot::Ready);
+    s.receive_from(NodeId::new(node), &ToRoot::Ready);
 }
 
 pub(super) fn fails(s: &mut Script, node: u32) {
@@ -53,7 +53,7 @@ pub(super) fn fails(s: &mut Script, node: u32) {
 
 fn refuses(s: &mut Script, node: u32) {
     up(s, node);
-    s.hears_of(NodeId::new(node), &ToRoot::Refused(NodeRefusal::NoPort));
+    s.receive_from(NodeId::new(node), &ToRoot::Refused(NodeRefusal::NoPort));
 }
 
 pub(super) fn left_out(s: &Script) -> Vec<(Vec<u32>, u32)> {
@@ -75,13 +75,13 @@ fn succeeds(s: &mut Script) {
     for n in 0..4 {
         let node = NodeId::new(1 + n / 2);
         let started = Started { proc: ProcId::new(n), pid: 100 + n, at: HostTime(1) };
-        s.hears_of(node, &ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
+        s.receive_from(node, &ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
         let (status, at) = (exit(0), HostTime(9));
         let usage = Usage::default();
         let exited = Exited { proc: ProcId::new(n), status, at, alive_at: at, asked: false, usage };
-        s.hears_of(node, &ToRoot::Exited(exited));
+        s.receive_from(node, &ToRoot::Exited(exited));
     }
-    assert_eq!(told(s, &ToNode::Finish), [1, 2]);
+    assert_eq!(recipients(s, &ToNode::Finish), [1, 2]);
     done(s, NodeId::new(1), 0);
     done(s, NodeId::new(2), 0);
     s.drained();
@@ -121,10 +121,10 @@ fn only_possible_hosts_of_rank_0_choose_a_port() {
         for (spec, plan) in [(three(least), PortPlan::Choose), (given, PortPlan::Claim(5000))] {
             let mut s = Script::new(&spec);
             (0..3).for_each(|node| up(&mut s, node));
-            let told: Vec<(PortPlan, bool)> =
+            let sent: Vec<(PortPlan, bool)> =
                 starts(&s).into_iter().map(|(_, start)| (start.port, start.find.is_some())).collect();
             let expected = chosen.map(|chosen| (if chosen { plan } else { PortPlan::None }, chosen));
-            assert_eq!(told, expected, "{least}");
+            assert_eq!(sent, expected, "{least}");
         }
     }
 }
@@ -162,13 +162,13 @@ fn refusing_host_is_left_out() {
     is_ready(&mut s, 1);
     is_ready(&mut s, 2);
     assert_eq!(left_out(&s), [(vec![0], 4)]);
-    assert_eq!(told(&s, &ToNode::Kill), [0], "whatever is there has nothing to do");
+    assert_eq!(recipients(&s, &ToNode::Kill), [0], "whatever is there has nothing to do");
     // It reports the outcome, or does not; its edge ends, and its guardian is lost: nothing follows.
     done(&mut s, NODE, 7);
-    s.hears_of(NODE, &ToRoot::GuardianLost);
+    s.receive_from(NODE, &ToRoot::GuardianLost);
     s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
     s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent });
-    assert!(told(&s, &ToNode::Kill).len() == 1 && s.finished.is_none());
+    assert!(recipients(&s, &ToNode::Kill).len() == 1 && s.finished.is_none());
     succeeds(&mut s);
 }
 
@@ -181,7 +181,7 @@ fn a_host_that_is_lost_before_the_start_is_left_out() {
             let end = GuardianEnd::Expired { left: 0, named: vec![] };
             s.event(JobEvent::GuardianEnded { node: NODE, end });
         },
-        |s, _| _ = s.hears_of(NODE, &ToRoot::InitLost),
+        |s, _| _ = s.receive_from(NODE, &ToRoot::InitLost),
         |s, _| {
             s.wait(30_000);
             for node in [1, 2].map(NodeId::new) {
@@ -196,9 +196,9 @@ fn a_host_that_is_lost_before_the_start_is_left_out() {
         is_ready(&mut s, 1);
         up(&mut s, 2);
         loses(&mut s, why);
-        assert!(s.finished.is_none() && told(&s, &ToNode::Kill).is_empty(), "{n}");
+        assert!(s.finished.is_none() && recipients(&s, &ToNode::Kill).is_empty(), "{n}");
         introduces(&mut s, 2);
-        s.hears_of(NodeId::new(2), &ToRoot::Ready);
+        s.receive_from(NodeId::new(2), &ToRoot::Ready);
         assert_eq!((left_out(&s), parts(&s)), (vec![(vec![0], 4)], vec![(1, 0, 2, 4), (2, 1, 2, 4)]), "{n}");
         let awaited = s.said.iter().any(|what| matches!(what, What::News(JobNews::HostAwaited { .. })));
         assert!(!awaited, "no rank of the job is there");
@@ -218,7 +218,7 @@ fn a_host_that_cannot_be_spared_ends_the_job_as_ever() {
     fails(&mut s, 2);
     assert_eq!(parts(&s).len(), 2, "it runs");
     s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
-    assert_eq!(told(&s, &ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) }), [0, 1]);
+    assert_eq!(recipients(&s, &ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) }), [0, 1]);
 }
 
 #[test]
@@ -255,8 +255,8 @@ fn a_program_does_not_lose_all_its_ranks() {
         let ToNode::Spawn { procs, .. } = msg else { return vec![] };
         procs.iter().map(|d| (d.app.get(), d.app_rank, d.app_size)).collect()
     };
-    let told: Vec<_> = s.sent.iter().flat_map(of_app).collect();
-    assert_eq!(told, [(0, 0, 2), (0, 1, 2), (1, 0, 2), (1, 1, 2)]);
+    let spawned: Vec<_> = s.sent.iter().flat_map(of_app).collect();
+    assert_eq!(spawned, [(0, 0, 2), (0, 1, 2), (1, 0, 2), (1, 1, 2)]);
 }
 
 /// Two hosts, of which the first may have to be found at an interface that it has not.
@@ -269,7 +269,7 @@ fn by_interface(least: u32) -> Script {
         let probe_ports = Capped::chunks(at.iter().map(|_| 20_000)).pop().unwrap_or_default();
         let reached = Some(Reached { from: "10.0.0.9".into(), at, probe_ports, has: "lo eth0".into() });
         let node = NodeId::new(node);
-        s.hears_of(node, &ToRoot::Hello(Hello { reached, ..hello })).hears_of(node, &ToRoot::Ready);
+        s.receive_from(node, &ToRoot::Hello(Hello { reached, ..hello })).receive_from(node, &ToRoot::Ready);
     }
     s
 }

@@ -1,6 +1,6 @@
 //! All ranks are started again when one has failed.
 
-use super::hosts::{OTHER, done, exits, hello, running, told, two};
+use super::hosts::{OTHER, done, exits, hello, recipients, running, two};
 use super::*;
 use rlaunch_base::backoff::ALIKE;
 use rlaunch_base::capped::Capped;
@@ -30,12 +30,12 @@ pub(super) fn cleared(left: u32, port: u16) -> ToRoot {
 /// A process is started, or ends, at that time.
 fn runs(s: &mut Script, proc: u32, at: u64) {
     let started = Started { proc: ProcId::new(proc), pid: 100 + proc, at: Script::at(at).host_time() };
-    s.hears(ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
+    s.receive(ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
 }
 
 fn ends(s: &mut Script, proc: u32, status: Status, at: u64, asked: bool) {
     let at = Script::at(at).host_time();
-    s.hears(ToRoot::Exited(Exited {
+    s.receive(ToRoot::Exited(Exited {
         proc: ProcId::new(proc),
         status,
         at,
@@ -80,14 +80,14 @@ fn a_failure_ends_all_ranks_and_starts_them_again_at_another_port() {
     let mut s = alone(2, 3);
     s.wait(50);
     ends(&mut s, 1, exit(3), 50, false);
-    assert_eq!(s.sent, [clear(PortPlan::Choose)], "and nobody is told that the job ends");
+    assert_eq!(s.sent, [clear(PortPlan::Choose)], "and no node is notified that the job ends");
     ends(&mut s, 0, killed(Signal::TERM), 51, true);
     ends(&mut s, 2, exit(1), 52, true);
     s.wait(10);
-    s.hears(cleared(0, 21_000));
+    s.receive(cleared(0, 21_000));
     assert_eq!(restarts(&s), [(1, 1, exit(3), DELAY)]);
     s.wait(DELAY - 1);
-    assert_eq!(s.sent.len(), 1, "not before the pause is over");
+    assert_eq!(s.sent.len(), 1, "not before the pause has ended");
     s.wait(1);
     let (procs, meetings) = asked_for(&s);
     assert_eq!(procs, [3, 4, 5]);
@@ -100,7 +100,7 @@ fn a_failure_ends_all_ranks_and_starts_them_again_at_another_port() {
     (3..6).for_each(|proc| runs(&mut s, proc, 1100));
     s.wait(200);
     (3..6).for_each(|proc| ends(&mut s, proc, exit(0), 1200, false));
-    assert_eq!(s.sent, [ToNode::Finish], "also the only node is told that there is no other generation");
+    assert_eq!(s.sent, [ToNode::Finish], "also the only node is notified that there is no other generation");
     let report = s.report();
     assert_eq!(s.finished, Some(Ending::Code(0)));
     assert_eq!(report.restarts.len(), 1);
@@ -113,7 +113,7 @@ fn the_last_generation_ends_the_job_with_its_first_failure() {
     for (restart, status) in [(0, exit(3)), (1, crash()), (2, exit(7))] {
         fails(&mut s, restart, status);
         if restart < 2 {
-            s.hears(cleared(0, 20_000)).wait(60_000);
+            s.receive(cleared(0, 20_000)).wait(60_000);
         }
     }
     assert!(matches!(s.sent[..], [ToNode::End { .. }]), "{:?}", s.sent);
@@ -129,7 +129,7 @@ fn first_failure_is_known_when_all_are_clear() {
     ends(&mut s, 2, exit(1), 40, false);
     ends(&mut s, 0, exit(5), 20, false);
     ends(&mut s, 1, killed(Signal::TERM), 60, true);
-    s.hears(cleared(0, 20_000));
+    s.receive(cleared(0, 20_000));
     assert_eq!(restarts(&s), [(1, 0, exit(5), DELAY)]);
 }
 
@@ -149,7 +149,7 @@ fn without_restarts_nothing_is_cleared() {
 fn a_program_that_cannot_be_started_is_not_tried_again() {
     let mut s = Script::new(&may(3, spec(1)));
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "x".into(), found: Found::Nothing };
-    s.hello().hears(ToRoot::SpawnFailed { proc: ProcId::new(0), error });
+    s.hello().receive(ToRoot::SpawnFailed { proc: ProcId::new(0), error });
     s.report();
     assert_eq!((s.finished, restarts(&s).len()), (Some(Ending::Code(127)), 0));
 }
@@ -161,7 +161,7 @@ fn job_ends_early_without_progress() {
     let mut s = Script::running(&job);
     for restart in 0..ALIKE {
         fails(&mut s, restart, exit(3));
-        s.hears(cleared(0, 20_000)).wait(60_000);
+        s.receive(cleared(0, 20_000)).wait(60_000);
     }
     assert!(matches!(s.sent.last(), Some(ToNode::End { .. })), "{:?}", s.sent);
     assert_eq!(restarts(&s).len(), 4);
@@ -178,7 +178,7 @@ fn a_signal_ends_the_job_whatever_is_between_two_generations() {
     ends(&mut s, 0, exit(1), 5, false);
     s.signal(Signal::INT);
     assert!(matches!(s.sent[..], [ToNode::Clear { .. }, ToNode::End { sig: Signal::INT, .. }]), "{:?}", s.sent);
-    s.hears(cleared(0, 20_000)).wait(5000);
+    s.receive(cleared(0, 20_000)).wait(5000);
     assert_eq!(restarts(&s), [], "what comes too late begins nothing");
     ends(&mut s, 1, killed(Signal::TERM), 6, true);
     s.report();
@@ -186,7 +186,7 @@ fn a_signal_ends_the_job_whatever_is_between_two_generations() {
     // In the pause.
     let mut s = alone(3, 1);
     fails(&mut s, 0, exit(1));
-    s.hears(cleared(0, 20_000)).wait(10);
+    s.receive(cleared(0, 20_000)).wait(10);
     s.signal(Signal::TERM);
     assert!(matches!(s.said.last(), Some(What::Ending { ranks: RanksState::Between, .. })), "{:?}", s.said);
     assert!(matches!(s.sent.last(), Some(ToNode::End { sig: Signal::TERM, .. })));
@@ -202,7 +202,7 @@ fn the_time_limit_is_that_of_all_generations() {
     let mut s = Script::running(&may(3, spec(1).with(|settings| settings.ending.timeout = Some(limit))));
     for (restart, code) in [(0, 1), (1, 2)] {
         fails(&mut s, restart, exit(code));
-        s.hears(cleared(0, 20_000)).wait(DELAY);
+        s.receive(cleared(0, 20_000)).wait(DELAY);
     }
     assert!(matches!(s.sent.last(), Some(ToNode::End { .. })));
     s.report();
@@ -213,10 +213,10 @@ fn the_time_limit_is_that_of_all_generations() {
 fn unkillable_process_ends_the_job() {
     let mut s = alone(3, 1);
     fails(&mut s, 0, exit(4));
-    s.hears(cleared(1, 0));
+    s.receive(cleared(1, 0));
     assert!(s.said.contains(&What::News(JobNews::NotClear)));
     assert!(matches!(s.sent.last(), Some(ToNode::End { .. })));
-    s.hears(ToRoot::Done { left: 1, named: Capped::default() }).drained();
+    s.receive(ToRoot::Done { left: 1, named: Capped::default() }).drained();
     assert_eq!((s.finished, restarts(&s).len()), (Some(Ending::Code(4)), 0));
 }
 
@@ -231,7 +231,7 @@ fn an_agent_that_does_not_clear_its_host_is_not_waited_for() {
     // A job that waits for the reader of our output is.
     let mut s = alone(3, 1);
     fails(&mut s, 0, exit(4));
-    s.hears(ToRoot::Draining).wait(600_000);
+    s.receive(ToRoot::Draining).wait(600_000);
     assert_eq!(s.sent, [clear(PortPlan::Choose)]);
     // But not for ever, if the user wants the end.
     s.signal(Signal::INT).wait(2100);
@@ -243,16 +243,16 @@ fn all_hosts_are_cleared_before_one_starts_a_rank_again() {
     let mut s = Script::new(&may(2, two(false)));
     for node in [NODE, OTHER] {
         s.event(JobEvent::EdgeUp { node });
-        s.hears_of(node, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(node, &ToRoot::Ready);
+        s.receive_from(node, &hello("10.0.0.1", "10.0.0.9", 20_000)).receive_from(node, &ToRoot::Ready);
     }
     s.to.clear();
     s.sent.clear();
     exits(&mut s, 3, exit(6), 10);
-    assert_eq!((told(&s, &clear(PortPlan::Choose)), told(&s, &clear(PortPlan::None))), (vec![0], vec![1]));
-    s.hears_of(OTHER, &cleared(0, 0)).hears_of(OTHER, &cleared(0, 0));
+    assert_eq!((recipients(&s, &clear(PortPlan::Choose)), recipients(&s, &clear(PortPlan::None))), (vec![0], vec![1]));
+    s.receive_from(OTHER, &cleared(0, 0)).receive_from(OTHER, &cleared(0, 0));
     s.wait(4000);
     assert_eq!(asked_for(&s).0, [0_u32; 0]);
-    s.hears_of(NODE, &cleared(0, 22_000)).wait(DELAY);
+    s.receive_from(NODE, &cleared(0, 22_000)).wait(DELAY);
     let (procs, meetings) = asked_for(&s);
     assert_eq!(procs, [4, 5, 6, 7]);
     let at: Vec<_> = meetings.iter().map(|m| (m.node_index, m.port, m.restart, m.nodes)).collect();
@@ -268,7 +268,7 @@ fn a_host_that_is_lost_meanwhile_ends_the_job() {
     assert_eq!(restarts(&s), [], "no restart was allowed there");
     let mut s = alone(3, 1);
     fails(&mut s, 0, exit(1));
-    s.hears(cleared(0, 20_000));
+    s.receive(cleared(0, 20_000));
     s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
     s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Record { left: 0, named: vec![] } }).drained();
     assert_eq!(s.finished, Some(Ending::Code(125)));
@@ -280,7 +280,7 @@ fn no_rank_is_started_again_when_the_pause_and_the_time_of_the_job_expire_togeth
     let limit = Span::from_secs(10);
     let mut s = Script::running(&may(3, spec(1).with(|settings| settings.ending.timeout = Some(limit))));
     fails(&mut s, 0, exit(1));
-    s.hears(cleared(0, 20_000)).stop(60_000);
+    s.receive(cleared(0, 20_000)).stop(60_000);
     assert!(matches!(s.log.last(), Some(What::Ending { cause: Cause::Timeout { .. }, .. })), "{:?}", s.log.last());
     assert_eq!(asked_for(&s).0, [0_u32; 0]);
 }

@@ -134,7 +134,7 @@ impl Script {
             at: Self::at(u64::from(n)).host_time(),
         });
         for procs in Capped::chunks(started) {
-            script.hears(ToRoot::Started { procs });
+            script.receive(ToRoot::Started { procs });
         }
         script.sent.clear();
         script
@@ -152,11 +152,11 @@ impl Script {
     }
 
     /// A message, through the real codec.
-    pub(super) fn hears(&mut self, msg: ToRoot) -> &mut Self {
-        self.hears_of(NODE, &msg)
+    pub(super) fn receive(&mut self, msg: ToRoot) -> &mut Self {
+        self.receive_from(NODE, &msg)
     }
 
-    pub(super) fn hears_of(&mut self, node: NodeId, msg: &ToRoot) -> &mut Self {
+    pub(super) fn receive_from(&mut self, node: NodeId, msg: &ToRoot) -> &mut Self {
         let msg = codec::decode(&codec::encode(msg)).unwrap();
         if matches!(msg, ToRoot::InitLost | ToRoot::GuardianLost) {
             // The agent kills the remaining processes before it reports.
@@ -167,13 +167,13 @@ impl Script {
 
     pub(super) fn hello(&mut self) -> &mut Self {
         let hello = Hello { master_port: 20_000, agent: 50, init: Some(51), ..Hello::of(Tier::T1) };
-        self.hears(ToRoot::Hello(hello))
+        self.receive(ToRoot::Hello(hello))
     }
 
     /// A rank ended between two times, in ms since the job's start.
     pub(super) fn exits(&mut self, rank: u32, status: Status, between: (u64, u64)) -> &mut Self {
         let (alive_at, at) = between;
-        self.hears(ToRoot::Exited(Exited {
+        self.receive(ToRoot::Exited(Exited {
             proc: ProcId::new(rank),
             status,
             at: Self::at(at).host_time(),
@@ -184,7 +184,7 @@ impl Script {
     }
 
     pub(super) fn done(&mut self) -> &mut Self {
-        self.hears(ToRoot::Done { left: 0, named: Capped::default() })
+        self.receive(ToRoot::Done { left: 0, named: Capped::default() })
     }
 
     pub(super) fn drained(&mut self) -> &mut Self {

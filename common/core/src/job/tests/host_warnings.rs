@@ -1,7 +1,7 @@
 //! Hosts that are warned, and the difference between a preemption and a failure.
 
 use super::fewer::{left_out, three};
-use super::hosts::{done, told};
+use super::hosts::{done, recipients};
 use super::shrink_rule::{beats, cleared, ends, forget, least, node, restart_orders, run};
 use super::*;
 use rlaunch_base::warnings::{OnWarning, Response, WarningPlan, WarningSource};
@@ -24,7 +24,7 @@ fn retries(most: u32, preempt: u32) -> Restarts {
 }
 
 fn warns(s: &mut Script, host: u32) {
-    s.hears_of(node(host), &ToRoot::Warned(SOURCE));
+    s.receive_from(node(host), &ToRoot::Warned(SOURCE));
 }
 
 fn responses(s: &Script) -> Vec<(NodeId, Response)> {
@@ -49,12 +49,12 @@ fn job_continues_without_a_warned_host_whose_ranks_had_the_grace_of_the_warning(
     let mut s = run(&spec(retries(1, 3)));
     warns(&mut s, 2);
     let clear = ToNode::Clear { sig: Signal::TERM, grace: GRACE, port: PortPlan::Choose };
-    assert_eq!(told(&s, &clear), [0, 1, 2], "the ranks of the warned host, too, may save their work");
+    assert_eq!(recipients(&s, &clear), [0, 1, 2], "the ranks of the warned host, too, may save their work");
     warns(&mut s, 2);
     assert_eq!(responses(&s), [(node(2), Response::Ends { grace: GRACE })], "a second source is no news");
     forget(&mut s);
     (0..3).for_each(|host| cleared(&mut s, host));
-    assert_eq!(told(&s, &ToNode::Kill), [2], "its agent ends");
+    assert_eq!(recipients(&s, &ToNode::Kill), [2], "its agent ends");
     assert_eq!(restarts(&s), [(1, Some(Lost::Warned(SOURCE)))]);
     done(&mut s, node(2), 0);
     s.wait(1200);
@@ -71,7 +71,7 @@ fn warning_without_a_retry_left_ends_the_job_with_75() {
         let mut s = run(&JobSpec { rounds, ..spec(restarts) });
         warns(&mut s, 2);
         let end = ToNode::End { sig: Signal::TERM, grace: GRACE };
-        assert_eq!(told(&s, &end), [0, 1, 2], "{restarts:?}");
+        assert_eq!(recipients(&s, &end), [0, 1, 2], "{restarts:?}");
         (0..3).for_each(|host| done(&mut s, node(host), 0));
         s.drained();
         assert_eq!(s.cause(), Cause::Preempted { node: node(2), lost: Lost::Warned(SOURCE) });
@@ -122,7 +122,7 @@ fn failure_on_a_warned_host_is_a_preemption_without_retries() {
 }
 
 #[test]
-fn failure_of_a_rank_is_a_failure_if_all_hosts_were_heard_of_since() {
+fn rank_failure_counts_when_all_hosts_have_answered_since() {
     let mut s = run(&spec(retries(1, 3)));
     beats(&mut s, 1, &[0, 1, 2]);
     ends(&mut s, 1, 2, exit(1));
@@ -132,19 +132,19 @@ fn failure_of_a_rank_is_a_failure_if_all_hosts_were_heard_of_since() {
 
 #[test]
 fn failure_before_the_loss_of_a_silent_host_is_known_is_a_preemption() {
-    // No restart after a failure is left, and the loss is known only when the lease is over.
+    // No restart after a failure is left, and the loss is known only when the lease has expired.
     let mut s = run(&spec(retries(0, 3)));
     beats(&mut s, 1, &[0, 1, 2]);
     s.wait(500);
     ends(&mut s, 1, 2, exit(1));
     [0, 1].into_iter().for_each(|host| cleared(&mut s, host));
     beats(&mut s, 60, &[0, 1]);
-    assert_eq!(restarts(&s), [(1, Some(Lost::Unheard))]);
+    assert_eq!(restarts(&s), [(1, Some(Lost::NoHeartbeat))]);
     assert_eq!((left_out(&s), s.finished), (vec![(vec![2], 4)], None));
 }
 
 #[test]
-fn failure_ends_a_job_without_restarts_when_all_hosts_were_heard_of_since() {
+fn failure_ends_job_without_restarts_when_all_hosts_have_answered_since() {
     let mut s = run(&spec(retries(0, 3)));
     beats(&mut s, 1, &[0, 1, 2]);
     ends(&mut s, 1, 2, exit(7));

@@ -70,7 +70,7 @@ pub(super) fn met(s: &Script) -> Vec<(u32, Rendezvous)> {
     s.to.iter().zip(&s.sent).filter_map(meet).collect()
 }
 
-pub(super) fn told(s: &Script, what: &ToNode) -> Vec<u32> {
+pub(super) fn recipients(s: &Script, what: &ToNode) -> Vec<u32> {
     s.to.iter().zip(&s.sent).filter(|(_, msg)| *msg == what).map(|(node, _)| node.get()).collect()
 }
 
@@ -83,11 +83,11 @@ pub(super) fn running_by(spec: &JobSpec) -> Script {
     let mut s = Script::new(spec);
     for node in [NODE, OTHER] {
         s.event(JobEvent::EdgeUp { node });
-        s.hears_of(node, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(node, &ToRoot::Ready);
+        s.receive_from(node, &hello("10.0.0.1", "10.0.0.9", 20_000)).receive_from(node, &ToRoot::Ready);
     }
     for n in 0..4 {
         let started = Started { proc: ProcId::new(n), pid: 100 + n, at: HostTime(MS) };
-        s.hears_of(NodeId::new(n / 2), &ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
+        s.receive_from(NodeId::new(n / 2), &ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
     }
     s.to.clear();
     s.sent.clear();
@@ -98,11 +98,11 @@ pub(super) fn exits(s: &mut Script, rank: u32, status: Status, at: u64) {
     let (proc, at) = (ProcId::new(rank), HostTime(at * MS));
     let asked = status == killed(Signal::TERM);
     let exited = Exited { proc, status, at, alive_at: at, asked, usage: Usage::default() };
-    s.hears_of(NodeId::new(rank / 2), &ToRoot::Exited(exited));
+    s.receive_from(NodeId::new(rank / 2), &ToRoot::Exited(exited));
 }
 
 pub(super) fn done(s: &mut Script, node: NodeId, left: u32) {
-    s.hears_of(node, &ToRoot::Done { left, named: Capped::default() });
+    s.receive_from(node, &ToRoot::Done { left, named: Capped::default() });
 }
 
 #[test]
@@ -115,10 +115,10 @@ fn no_rank_starts_before_all_hosts_are_ready() {
         .map(|(node, s)| (node.get(), s.local_size, s.nodes, s.port, s.sole, s.rendezvous))
         .collect();
     assert_eq!(starts, [(1, 2, 2, PortPlan::None, false, None), (0, 2, 2, PortPlan::Choose, false, None)]);
-    s.hears_of(NODE, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(NODE, &ToRoot::Ready);
-    s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0));
+    s.receive_from(NODE, &hello("10.0.0.1", "10.0.0.9", 20_000)).receive_from(NODE, &ToRoot::Ready);
+    s.receive_from(OTHER, &hello("10.0.0.2", "10.0.0.9", 0));
     assert_eq!(ranks(&s), [], "one has not checked its program");
-    s.hears_of(OTHER, &ToRoot::Ready);
+    s.receive_from(OTHER, &ToRoot::Ready);
     assert_eq!(ranks(&s), [(0, 0, 0), (0, 1, 1), (1, 2, 0), (1, 3, 1)]);
     let at = |node_index| Rendezvous {
         addr: "10.0.0.1".into(),
@@ -141,10 +141,10 @@ fn ranks_meet_at_the_launchers_host_by_the_address_that_others_see() {
     let mut s = Script::new(&two(true));
     assert_eq!(s.asked, [OTHER], "its own agent is there");
     assert!(starts(&s)[0].1.lease().is_none(), "its edge cannot break unnoticed");
-    s.hears_of(NODE, &hello("10.1.0.9 10.0.0.9", "", 20_000)).hears_of(NODE, &ToRoot::Ready);
+    s.receive_from(NODE, &hello("10.1.0.9 10.0.0.9", "", 20_000)).receive_from(NODE, &ToRoot::Ready);
     s.event(JobEvent::EdgeUp { node: OTHER })
-        .hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0))
-        .hears_of(OTHER, &ToRoot::Ready);
+        .receive_from(OTHER, &hello("10.0.0.2", "10.0.0.9", 0))
+        .receive_from(OTHER, &ToRoot::Ready);
     let places: Vec<_> =
         met(&s).into_iter().map(|(node, rendezvous)| (node, rendezvous.addr, rendezvous.port)).collect();
     assert_eq!(places, [(0, "10.0.0.9".into(), Some(20_000)), (1, "10.0.0.9".into(), Some(20_000))]);
@@ -163,8 +163,8 @@ fn an_address_that_is_not_rank_0s_own_leaves_the_store_to_it() {
         let ToRoot::Hello(first) = hello("10.0.0.1", "10.0.0.9", 20_000) else { unreachable!() };
         let own: core::net::IpAddr = own.parse().unwrap();
         let addresses = Capped::chunks([own.into()]).remove(0);
-        s.hears_of(NODE, &ToRoot::Hello(Hello { addresses, ..first })).hears_of(NODE, &ToRoot::Ready);
-        s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).hears_of(OTHER, &ToRoot::Ready);
+        s.receive_from(NODE, &ToRoot::Hello(Hello { addresses, ..first })).receive_from(NODE, &ToRoot::Ready);
+        s.receive_from(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).receive_from(OTHER, &ToRoot::Ready);
         assert!(met(&s).iter().all(|(_, rendezvous)| rendezvous.agent_store == held), "{own} {why:?}");
         let left = What::News(JobNews::StoreLeft { addr: "10.0.0.1".into() });
         assert_eq!(s.said.contains(&left), !held, "{own} {why:?}");
@@ -189,10 +189,10 @@ fn all_hosts_that_fail_are_waited_for_and_named() {
 fn failing_host_rolls_back_the_others() {
     let mut s = Script::new(&two(false));
     s.event(JobEvent::HostFailed { node: NODE, why: HostFailure::default() });
-    s.event(JobEvent::EdgeUp { node: OTHER }).hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0));
-    assert_eq!(told(&s, &ToNode::Kill), [0_u32; 0]);
-    s.hears_of(OTHER, &ToRoot::Ready);
-    assert_eq!(told(&s, &ToNode::Kill), [1]);
+    s.event(JobEvent::EdgeUp { node: OTHER }).receive_from(OTHER, &hello("10.0.0.2", "10.0.0.9", 0));
+    assert_eq!(recipients(&s, &ToNode::Kill), [0_u32; 0]);
+    s.receive_from(OTHER, &ToRoot::Ready);
+    assert_eq!(recipients(&s, &ToNode::Kill), [1]);
     assert_eq!(ranks(&s), []);
     done(&mut s, OTHER, 0);
     s.drained();
@@ -203,9 +203,9 @@ fn failing_host_rolls_back_the_others() {
 fn an_ending_gives_up_hosts_that_are_not_there() {
     let mut s = Script::new(&two(false));
     s.event(JobEvent::EdgeUp { node: OTHER }).signal(Signal::INT);
-    assert_eq!((s.given_up.clone(), told(&s, &ToNode::Kill)), (vec![NODE], vec![]));
+    assert_eq!((s.given_up.clone(), recipients(&s, &ToNode::Kill)), (vec![NODE], vec![]));
     s.event(JobEvent::EdgeUp { node: NODE });
-    assert_eq!(told(&s, &ToNode::Kill), [0], "it came too late");
+    assert_eq!(recipients(&s, &ToNode::Kill), [0], "it came too late");
     done(&mut s, NODE, 0);
     done(&mut s, OTHER, 0);
     s.drained();
@@ -213,14 +213,14 @@ fn an_ending_gives_up_hosts_that_are_not_there() {
 }
 
 #[test]
-fn nodes_are_told_when_the_ranks_of_all_have_ended() {
+fn nodes_are_notified_when_all_ranks_have_ended() {
     let mut s = running();
     for rank in [2, 3, 0] {
         exits(&mut s, rank, exit(0), 5);
     }
     assert_eq!(s.sent, []);
     exits(&mut s, 1, exit(0), 6);
-    assert_eq!(told(&s, &ToNode::Finish), [0, 1]);
+    assert_eq!(recipients(&s, &ToNode::Finish), [0, 1]);
     done(&mut s, OTHER, 0);
     assert_eq!(s.drains, 0, "the other has not counted");
     done(&mut s, NODE, 0);
@@ -232,7 +232,7 @@ fn nodes_are_told_when_the_ranks_of_all_have_ended() {
 fn a_failure_ends_the_ranks_of_all_nodes_and_what_is_left_is_summed() {
     let mut s = running();
     exits(&mut s, 2, exit(3), 5);
-    assert_eq!(told(&s, &ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) }), [0, 1]);
+    assert_eq!(recipients(&s, &ToNode::End { sig: Signal::TERM, grace: Span::from_secs(5) }), [0, 1]);
     for rank in [0, 1, 3] {
         exits(&mut s, rank, killed(Signal::TERM), 6);
     }
@@ -253,7 +253,7 @@ fn a_node_cannot_speak_of_ranks_of_another() {
         asked: false,
         usage: Usage::default(),
     };
-    s.hears_of(OTHER, &ToRoot::Exited(exited(0))).hears_of(
+    s.receive_from(OTHER, &ToRoot::Exited(exited(0))).receive_from(
         OTHER,
         &ToRoot::SpawnFailed {
             proc: ProcId::new(1),
@@ -264,7 +264,7 @@ fn a_node_cannot_speak_of_ranks_of_another() {
 }
 
 #[test]
-fn a_host_that_is_not_heard_of_is_lost_only_when_its_lease_has_surely_ended() {
+fn silent_host_is_lost_only_after_its_lease_has_surely_expired() {
     let mut s = running();
     s.wait(20_000).event(JobEvent::Beat { node: NODE, beat: Beat { own: 7, echo: 0 } });
     assert_eq!(s.beats.last().map(|(node, beat)| (node.get(), beat.echo)), Some((0, 7)), "its own reading is repeated");
@@ -275,7 +275,7 @@ fn a_host_that_is_not_heard_of_is_lost_only_when_its_lease_has_surely_ended() {
     assert_eq!(s.closed, [OTHER]);
     let grace = two(false).settings.ending.grace;
     assert_eq!(
-        told(&s, &ToNode::End { sig: Signal::TERM, grace }),
+        recipients(&s, &ToNode::End { sig: Signal::TERM, grace }),
         [0, 1],
         "the others are asked as after any failure"
     );
@@ -284,23 +284,23 @@ fn a_host_that_is_not_heard_of_is_lost_only_when_its_lease_has_surely_ended() {
     }
     done(&mut s, NODE, 0);
     s.drained();
-    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Unheard });
+    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::NoHeartbeat });
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(125)), None), "nobody could count there");
     assert_eq!((s.last_report().uncounted(), s.last_report().other_losses()), (vec![OTHER], vec![]));
-    assert_eq!(s.last_report().others().last().unwrap().became, Became::Unheard);
+    assert_eq!(s.last_report().others().last().unwrap().became, Became::NoContact);
 }
 
 #[test]
-fn a_host_that_is_lost_after_another_one_is_told_with_its_own_loss() {
+fn host_lost_after_another_is_reported_with_its_own_loss() {
     let mut s = running();
     s.wait(20_000).event(JobEvent::Beat { node: NODE, beat: Beat { own: 7, echo: 0 } });
     s.wait(16_300).event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
     s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Record { left: 0, named: vec![] } }).drained();
-    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Unheard });
+    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::NoHeartbeat });
     let report = s.last_report();
     assert_eq!((report.together.len(), report.other_losses()), (0, vec![(Lost::Agent(CloseReason::Eof), vec![NODE])]));
     let became: Vec<_> = report.others().iter().map(|group| (group.became, group.ranks.len())).collect();
-    assert_eq!(became, [(Became::Ended, 2), (Became::Unheard, 2)], "of one host somebody has counted");
+    assert_eq!(became, [(Became::Ended, 2), (Became::NoContact, 2)], "of one host somebody has counted");
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn failures_of_different_hosts_are_compared_within_what_is_known_of_their_clocks
         s.cause()
     };
     let rank = |cause| if let Cause::Rank { rank, .. } = cause { rank.get() } else { panic!("{cause:?}") };
-    assert_eq!(rank(script(0)), 0, "nobody can tell: the crash explains more");
+    assert_eq!(rank(script(0)), 0, "the order is not known: the crash explains more");
     assert_eq!(rank(script(9)), 0, "10 ms either way");
     assert_eq!(rank(script(11)), 2, "it was surely earlier");
 }
@@ -334,7 +334,7 @@ fn a_host_whose_lease_ran_out_has_counted_and_says_so() {
     s.event(JobEvent::GuardianEnded { node: OTHER, end: GuardianEnd::Expired { left: 0, named: vec![] } });
     s.event(JobEvent::EdgeClosed { node: OTHER, why: CloseReason::Eof });
     let grace = two(false).settings.ending.grace;
-    assert_eq!(told(&s, &ToNode::End { sig: Signal::TERM, grace }), [0, 1]);
+    assert_eq!(recipients(&s, &ToNode::End { sig: Signal::TERM, grace }), [0, 1]);
     for rank in [0, 1] {
         exits(&mut s, rank, killed(Signal::TERM), 6);
     }
@@ -346,7 +346,7 @@ fn a_host_whose_lease_ran_out_has_counted_and_says_so() {
 }
 
 #[test]
-fn a_host_whose_carrier_was_killed_is_waited_for_until_its_lease_is_over() {
+fn host_with_killed_carrier_is_awaited_until_its_lease_expires() {
     let mut s = running();
     let why = CloseReason::Carrier(CarrierKind::Ssh, CarrierEnd::Signal(9));
     s.wait(1_000).event(JobEvent::EdgeClosed { node: OTHER, why });
@@ -416,10 +416,10 @@ fn all_hosts_that_refuse_are_waited_for_and_named() {
     for node in [NODE, OTHER] {
         s.event(JobEvent::EdgeUp { node });
     }
-    s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).hears_of(OTHER, &ToRoot::Refused(refuse(0)));
+    s.receive_from(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).receive_from(OTHER, &ToRoot::Refused(refuse(0)));
     done(&mut s, OTHER, 0);
-    assert_eq!((s.finished, told(&s, &ToNode::Kill)), (None, vec![]), "the other may have something to say, too");
-    s.hears_of(NODE, &ToRoot::Refused(refuse(1)));
+    assert_eq!((s.finished, recipients(&s, &ToNode::Kill)), (None, vec![]), "the other may have something to say, too");
+    s.receive_from(NODE, &ToRoot::Refused(refuse(1)));
     done(&mut s, NODE, 0);
     s.drained();
     assert_eq!(s.finished, Some(Ending::Code(125)));
@@ -432,7 +432,7 @@ fn all_hosts_that_refuse_are_waited_for_and_named() {
 #[test]
 fn a_host_that_refuses_and_one_that_is_not_reached_are_both_missing() {
     let mut s = Script::new(&two(false));
-    s.event(JobEvent::EdgeUp { node: NODE }).hears_of(NODE, &ToRoot::Refused(NodeRefusal::NoPort));
+    s.event(JobEvent::EdgeUp { node: NODE }).receive_from(NODE, &ToRoot::Refused(NodeRefusal::NoPort));
     done(&mut s, NODE, 0);
     s.event(JobEvent::HostFailed { node: OTHER, why: HostFailure::default() }).drained();
     assert_eq!(s.cause(), Cause::Unreachable { node: OTHER, failed: 2, asked: 2 });
@@ -442,8 +442,10 @@ fn a_host_that_refuses_and_one_that_is_not_reached_are_both_missing() {
 /// The rendezvous that nodes are sent in a job whose rank 0 runs here, at `own`, and whose other host has seen us at `from`.
 fn met_here(own: &str, from: &str) -> (Option<OsBytes>, usize) {
     let mut s = Script::new(&two(true));
-    s.hears_of(NODE, &hello(own, "", 20_000)).hears_of(NODE, &ToRoot::Ready).event(JobEvent::EdgeUp { node: OTHER });
-    s.hears_of(OTHER, &hello("10.0.0.2", from, 0)).hears_of(OTHER, &ToRoot::Ready);
+    s.receive_from(NODE, &hello(own, "", 20_000))
+        .receive_from(NODE, &ToRoot::Ready)
+        .event(JobEvent::EdgeUp { node: OTHER });
+    s.receive_from(OTHER, &hello("10.0.0.2", from, 0)).receive_from(OTHER, &ToRoot::Ready);
     let meet =
         |msg: &ToNode| if let ToNode::Rendezvous(rendezvous) = msg { Some(rendezvous.addr.clone()) } else { None };
     (s.sent.iter().find_map(meet), s.said.len())
@@ -472,7 +474,7 @@ fn limits_that_are_lower_elsewhere_are_said_once_for_all_hosts() {
     for node in [NODE, OTHER] {
         let ToRoot::Hello(hello) = hello("10.0.0.1", "10.0.0.9", 20_000) else { panic!() };
         let hello = Hello { lowered: Capped::chunks([lowered]).remove(0), ..hello };
-        s.event(JobEvent::EdgeUp { node }).hears_of(node, &ToRoot::Hello(hello)).hears_of(node, &ToRoot::Ready);
+        s.event(JobEvent::EdgeUp { node }).receive_from(node, &ToRoot::Hello(hello)).receive_from(node, &ToRoot::Ready);
     }
     assert_eq!(s.said, [What::News(JobNews::LimitLowered { lowered, nodes: vec![NODE, OTHER] })]);
 }
@@ -486,7 +488,7 @@ fn hosts_that_are_one_machine_are_said_in_one_line() {
         ("m n n m n", Some((&[0, 3], 1))),
         ("m m m m m m", Some((&[0, 1, 2, 3, 4, 5], 0))),
         ("m n", None),
-        // Nobody knows.
+        // The machines are not known.
         (" ", None),
     ] {
         let machines: Vec<&str> = machines.split(' ').collect();
@@ -507,7 +509,7 @@ fn hosts_that_are_one_machine_are_said_in_one_line() {
         for (node, machine) in (0..).map(NodeId::new).zip(machines.iter().copied()) {
             let ToRoot::Hello(hello) = hello("10.0.0.1", "10.0.0.9", 20_000) else { panic!() };
             let hello = ToRoot::Hello(Hello { machine: machine.into(), ..hello });
-            s.event(JobEvent::EdgeUp { node }).hears_of(node, &hello).hears_of(node, &ToRoot::Ready);
+            s.event(JobEvent::EdgeUp { node }).receive_from(node, &hello).receive_from(node, &ToRoot::Ready);
         }
         let news = |(nodes, more): (&[u32], u32)| {
             What::News(JobNews::OneMachine { nodes: nodes.iter().copied().map(NodeId::new).collect(), more })
@@ -522,7 +524,7 @@ fn travelling_settings_go_to_other_hosts_only() {
     let setting = Setting { travel: travel.clone(), ..Setting::default() };
     let mut s = Script::with(&two(true), &setting);
     s.event(JobEvent::EdgeUp { node: OTHER });
-    let told: Vec<_> = starts(&s).into_iter().map(|(_, start)| (start.find.is_some(), start.travel)).collect();
-    assert_eq!(told, [(true, None), (false, Some(alloc::boxed::Box::new(travel)))]);
+    let sent: Vec<_> = starts(&s).into_iter().map(|(_, start)| (start.find.is_some(), start.travel)).collect();
+    assert_eq!(sent, [(true, None), (false, Some(alloc::boxed::Box::new(travel)))]);
     assert_eq!(starts(&Script::with(&spec(1), &setting))[0].1.find, None, "nobody has to find the only host");
 }

@@ -17,10 +17,10 @@ fn once_sends_it_and_counts_down() {
 
 /// A host is ready, and the other is still being reached.
 #[test]
-fn before_any_rank_it_tells_who_was_waited_for() {
+fn interrupt_before_ranks_start_reports_the_awaited_hosts() {
     let mut s = Script::new(&two(false));
     s.event(JobEvent::EdgeUp { node: NODE });
-    s.hears_of(NODE, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(NODE, &ToRoot::Ready).signal(Signal::INT);
+    s.receive_from(NODE, &hello("10.0.0.1", "10.0.0.9", 20_000)).receive_from(NODE, &ToRoot::Ready).signal(Signal::INT);
     assert_eq!(s.ending_of(), (Signal::INT, RanksState::NotStarted { awaited: vec![NodeId::new(1)] }));
 }
 
@@ -47,7 +47,7 @@ fn an_echo_is_no_second_signal() {
 }
 
 #[test]
-fn the_first_signal_in_another_ending_only_tells() {
+fn first_signal_in_another_ending_is_only_reported() {
     let mut s = Script::running(&spec(2));
     s.exits(0, exit(3), (0, 0)).wait(999).signal(Signal::INT);
     let answer = Answer::Noted { kill_in: Some(Span::from_millis(4_001)) };

@@ -73,7 +73,7 @@ fn earlier_message_is_no_answer() {
 #[test]
 fn an_agent_that_answered_has_longer_than_it_needs_to_name_what_cannot_be_killed() {
     let mut s = Script::running(&spec(1));
-    s.signal(Signal::INT).wait(100).signal(Signal::INT).hears(ToRoot::Killing).wait(3_999);
+    s.signal(Signal::INT).wait(100).signal(Signal::INT).receive(ToRoot::Killing).wait(3_999);
     assert_eq!(s.severed, 0);
     s.wait(1);
     assert_eq!(s.severed, 1);
@@ -82,7 +82,7 @@ fn an_agent_that_answered_has_longer_than_it_needs_to_name_what_cannot_be_killed
 #[test]
 fn each_word_gives_it_as_long_again() {
     let mut s = Script::running(&spec(3));
-    s.signal(Signal::INT).wait(100).signal(Signal::INT).hears(ToRoot::Killing).wait(3_000);
+    s.signal(Signal::INT).wait(100).signal(Signal::INT).receive(ToRoot::Killing).wait(3_000);
     s.exits(0, killed(Signal::KILL), (100, 3_100)).wait(3_000);
     let stream = StreamId::of(ProcId::new(1), Std::Out);
     s.event(JobEvent::StreamEnd { stream, total: 0 }).wait(3_999);
@@ -104,7 +104,7 @@ fn repeated_request_does_not_extend_the_wait() {
 #[test]
 fn an_agent_that_has_counted_owes_nothing() {
     let mut s = Script::running(&spec(1));
-    s.hears(ToRoot::GuardianLost).done();
+    s.receive(ToRoot::GuardianLost).done();
     assert_eq!(s.due(), None, "a reader may be slow, and then nobody is to be woken for that");
 }
 
@@ -150,7 +150,7 @@ fn a_reader_that_is_slow_is_no_silence_until_output_is_given_up() {
 }
 
 #[test]
-fn while_the_job_runs_it_may_stand_still() {
+fn suspended_agent_is_not_asked_while_job_runs() {
     let mut s = Script::running(&spec(1));
     s.wait(3_600_000).exits(0, exit(0), (0, 3_600_000)).wait(3_600_000).report();
     assert_eq!((s.severed, s.roused, s.finished), (0, 0, Some(Ending::Code(0))));
@@ -161,7 +161,7 @@ fn the_guardians_end_wakes_it() {
     let mut s = Script::running(&spec(1));
     ended(&mut s, GuardianEnd::Silent);
     assert_eq!((s.roused, s.sent.len()), (1, 0));
-    s.wait(10).hears(ToRoot::GuardianLost).exits(0, killed(Signal::KILL), (0, 10)).wait(4_500).report();
+    s.wait(10).receive(ToRoot::GuardianLost).exits(0, killed(Signal::KILL), (0, 10)).wait(4_500).report();
     assert_eq!((s.finished, s.cause()), (Some(Ending::Code(125)), Cause::Lost { node: NODE, lost: GUARDIAN }));
     assert_eq!(lost(&s), [GUARDIAN]);
 }
@@ -169,7 +169,7 @@ fn the_guardians_end_wakes_it() {
 #[test]
 fn agent_may_know_first() {
     let mut s = Script::running(&spec(1));
-    s.hears(ToRoot::GuardianLost);
+    s.receive(ToRoot::GuardianLost);
     ended(&mut s, GuardianEnd::Silent).exits(0, killed(Signal::KILL), (0, 10)).wait(4_500).report();
     assert_eq!(lost(&s), [GUARDIAN]);
 }
@@ -177,17 +177,17 @@ fn agent_may_know_first() {
 #[test]
 fn or_say_what_we_have_concluded() {
     let mut s = Script::running(&spec(1));
-    ended(&mut s, GuardianEnd::Silent).wait(1_000).hears(ToRoot::GuardianLost);
+    ended(&mut s, GuardianEnd::Silent).wait(1_000).receive(ToRoot::GuardianLost);
     assert_eq!((s.sent.as_slice(), lost(&s)), ([ToNode::Kill].as_slice(), vec![GUARDIAN]));
 }
 
 #[test]
-fn a_guardian_lost_while_our_reader_is_slow_gives_nobody_up() {
+fn agent_is_not_given_up_when_guardian_is_lost_and_reader_is_slow() {
     let mut s = Script::running(&spec(1));
-    s.exits(0, exit(3), (0, 0)).hears(ToRoot::GuardianLost);
+    s.exits(0, exit(3), (0, 0)).receive(ToRoot::GuardianLost);
     // It is awake: it answers whenever it is asked.
     for _ in 0..900 {
-        s.hears(ToRoot::Killing).wait(4_000);
+        s.receive(ToRoot::Killing).wait(4_000);
     }
     assert_eq!((lost(&s), s.severed, s.drains), (vec![GUARDIAN], 0, 0));
     s.report();
@@ -195,26 +195,26 @@ fn a_guardian_lost_while_our_reader_is_slow_gives_nobody_up() {
 }
 
 #[test]
-fn a_guardian_that_ends_after_its_agent_may_be_heard_of_before_done() {
+fn end_of_guardian_after_its_agent_may_be_reported_before_done() {
     let mut s = Script::running(&spec(1));
     s.exits(0, exit(0), (0, 0));
     ended(&mut s, GuardianEnd::Silent).wait(999).report();
     assert_eq!((s.finished, lost(&s)), (Some(Ending::Code(0)), vec![]));
 }
 
-/// It was suspended, and its time is almost over when it continues.
+/// The agent was suspended, and its time has almost expired when it continues.
 #[test]
 fn messages_before_guardians_end_are_waited_for() {
     let mut s = Script::running(&spec(1));
     s.signal(Signal::INT).wait(5_990);
     ended(&mut s, GuardianEnd::Silent).wait(100);
-    s.hears(ToRoot::Killing).exits(0, killed(Signal::INT), (0, 5_990)).report();
+    s.receive(ToRoot::Killing).exits(0, killed(Signal::INT), (0, 5_990)).report();
     assert_eq!((s.finished, s.last_report().left), (Some(Ending::Signal(Signal::INT)), Some(0)));
     assert_eq!((lost(&s), s.severed), (vec![], 0));
 }
 
 #[test]
-fn without_a_guardian_an_agent_that_stands_still_is_given_up() {
+fn suspended_agent_without_guardian_is_given_up() {
     let mut s = Script::running(&spec(1));
     ended(&mut s, GuardianEnd::Silent).wait(999);
     assert_eq!(s.sent, []);
@@ -247,18 +247,18 @@ fn a_guardian_lost_during_the_grace_ends_the_grace() {
     // An agent that answers continues as always.
     let mut s = Script::running(&hour);
     s.exits(0, exit(3), (0, 0)).sent.clear();
-    s.hears(ToRoot::GuardianLost);
+    s.receive(ToRoot::GuardianLost);
     assert_eq!(s.sent, [ToNode::Kill]);
-    s.hears(ToRoot::Killing);
-    // That is heard of last, and makes nothing shorter.
+    s.receive(ToRoot::Killing);
+    // The end of the guardian is reported last, and makes no time shorter.
     ended(&mut s, GuardianEnd::Silent).wait(3_000).exits(1, killed(Signal::KILL), (0, 3_000)).report();
     assert_eq!((s.finished, lost(&s)), (Some(Ending::Code(3)), vec![GUARDIAN]));
 }
 
 /// No other part could end the node: whether its ranks are gone makes no difference.
 #[test]
-fn without_a_guardian_it_may_not_stand_still_behind_its_ranks_either() {
-    // The ranks were over before the guardian was lost, well or not.
+fn suspended_agent_without_guardian_is_given_up_after_its_ranks() {
+    // The ranks had ended before the guardian was lost, well or not.
     for (code, ending) in [(0, Ending::Code(125)), (3, Ending::Code(3))] {
         let mut s = Script::running(&spec(1));
         s.exits(0, exit(code), (0, 0)).wait(3_600_000);
@@ -272,9 +272,9 @@ fn without_a_guardian_it_may_not_stand_still_behind_its_ranks_either() {
         assert_eq!(lost(&s), [GUARDIAN, Lost::AgentMute]);
     }
 
-    // They were over after that.
+    // The ranks ended after that.
     let mut s = Script::running(&spec(1));
-    s.hears(ToRoot::GuardianLost).hears(ToRoot::Killing);
+    s.receive(ToRoot::GuardianLost).receive(ToRoot::Killing);
     ended(&mut s, GuardianEnd::Silent).exits(0, killed(Signal::KILL), (0, 0)).wait(4_999);
     assert_eq!((s.drains, s.roused), (0, 2), "it is asked once more");
     s.wait(1).drained();
@@ -285,13 +285,13 @@ fn without_a_guardian_it_may_not_stand_still_behind_its_ranks_either() {
 #[test]
 fn without_a_guardian_it_may_wait_for_a_slow_reader_as_long_as_it_says_so() {
     let mut s = Script::running(&spec(1));
-    s.exits(0, exit(3), (0, 0)).hears(ToRoot::Draining).hears(ToRoot::GuardianLost);
-    ended(&mut s, GuardianEnd::Silent).hears(ToRoot::Killing);
+    s.exits(0, exit(3), (0, 0)).receive(ToRoot::Draining).receive(ToRoot::GuardianLost);
+    ended(&mut s, GuardianEnd::Silent).receive(ToRoot::Killing);
     for _ in 0..100 {
         s.sent.clear();
         s.wait(4_500);
         assert_eq!(s.sent, [ToNode::Kill]);
-        s.hears(ToRoot::Killing);
+        s.receive(ToRoot::Killing);
     }
     s.report();
     assert_eq!((s.finished, s.last_report().left, lost(&s)), (Some(Ending::Code(3)), Some(0), vec![GUARDIAN]));
@@ -299,13 +299,13 @@ fn without_a_guardian_it_may_wait_for_a_slow_reader_as_long_as_it_says_so() {
 
 /// The host was suspended, or rlaunch was stopped: the clock continues meanwhile.
 #[test]
-fn time_in_which_we_stood_still_is_not_counted() {
+fn time_of_a_suspension_is_not_counted() {
     // During the grace.
     let mut s = Script::running(&spec(1));
     s.signal(Signal::INT).wait(4_000);
     s.now = 3_600_000;
     s.wait(1_749);
-    assert_eq!(s.severed, 0, "it may have heard of the end only now, and its grace is not over");
+    assert_eq!(s.severed, 0, "it may have learned of the end only now, and its grace has not expired");
     s.wait(1);
     assert_eq!(s.severed, 1);
 
@@ -315,7 +315,7 @@ fn time_in_which_we_stood_still_is_not_counted() {
     s.now = 3_600_000;
     s.wait(600);
     assert_eq!(s.severed, 0);
-    s.hears(ToRoot::Killing).exits(0, killed(Signal::KILL), (0, 200)).report();
+    s.receive(ToRoot::Killing).exits(0, killed(Signal::KILL), (0, 200)).report();
     assert_eq!((s.finished, lost(&s)), (Some(Ending::Signal(Signal::INT)), vec![]));
 
     // While the guardian counted.
@@ -328,14 +328,14 @@ fn time_in_which_we_stood_still_is_not_counted() {
     assert_eq!(s.last_report().left, Some(0));
 }
 
-/// We alone were stopped: by the agent's clock the grace was over long before.
+/// The launcher alone was stopped: by the agent's clock the grace had expired long before.
 #[test]
 fn that_it_kills_is_an_answer_also_before_we_expect_it() {
     let mut s = Script::running(&spec(1));
     s.signal(Signal::INT).wait(1_000);
     s.now = 10_000;
     // It names what cannot be killed, which takes it a while.
-    s.hears(ToRoot::Killing).wait(3_999);
+    s.receive(ToRoot::Killing).wait(3_999);
     assert_eq!(s.severed, 0);
     s.wait(1);
     assert_eq!(s.severed, 1);

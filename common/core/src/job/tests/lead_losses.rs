@@ -36,16 +36,16 @@ fn led(lead: u32) -> JobSpec {
 
 fn started(s: &mut Script, node: NodeId, n: u32) {
     let started = Started { proc: ProcId::new(n), pid: 100 + n, at: HostTime(1) };
-    s.hears_of(node, &ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
+    s.receive_from(node, &ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
 }
 
 fn running(lead: u32) -> Script {
     let mut s = Script::new(&led(lead));
     for node in [NODE, OTHER] {
         s.event(JobEvent::EdgeUp { node });
-        s.hears_of(node, &hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(node, &ToRoot::Ready);
+        s.receive_from(node, &hello("10.0.0.1", "10.0.0.9", 20_000)).receive_from(node, &ToRoot::Ready);
     }
-    s.hears_of(OTHER, &ToRoot::WorldPort { world: GEN, port: 30_000 });
+    s.receive_from(OTHER, &ToRoot::WorldPort { world: GEN, port: 30_000 });
     (0..4).for_each(|n| started(&mut s, NodeId::new(n / 2), n));
     s.to.clear();
     s.sent.clear();
@@ -123,16 +123,16 @@ fn world_that_does_not_run_yet_is_refused_when_its_host_is_lost() {
         let asker = Asker { client: ClientId::new(7), seq: 9 };
         let words = Order::Spawn(request).write().as_slice().into();
         let order = RankOrder { asker, world: WorldId::new(0), rank: Some(Rank::new(0)), words };
-        s.hears_of(NODE, &ToRoot::Order(Box::new(order)));
+        s.receive_from(NODE, &ToRoot::Order(Box::new(order)));
         if stage == 2 {
-            s.hears_of(NODE, &ToRoot::WorldPort { world: NEXT, port: 31_000 });
+            s.receive_from(NODE, &ToRoot::WorldPort { world: NEXT, port: 31_000 });
             started(&mut s, NODE, 4);
         }
         s.sent.clear();
         loses(&mut s, OTHER);
         if stage == 1 {
             assert_eq!(answers(&s), [""; 0], "its port is not known yet");
-            s.hears_of(NODE, &ToRoot::WorldPort { world: NEXT, port: 31_000 });
+            s.receive_from(NODE, &ToRoot::WorldPort { world: NEXT, port: 31_000 });
             assert_eq!(answers(&s), ["the world was ended before all of its ranks ran"]);
         } else {
             assert_eq!(answers(&s), ["two was lost before all ranks ran"], "stage {stage}");
@@ -143,7 +143,7 @@ fn world_that_does_not_run_yet_is_refused_when_its_host_is_lost() {
             let (proc, status) = (ProcId::new(4), killed(Signal::KILL));
             let usage = rlaunch_protocol::wire::to_root::Usage::default();
             let exited = rlaunch_protocol::wire::to_root::Exited { proc, status, at, alive_at: at, asked: true, usage };
-            s.hears_of(NODE, &ToRoot::Exited(exited));
+            s.receive_from(NODE, &ToRoot::Exited(exited));
         } else {
             exits(&mut s, 0, exit(0), 20);
         }
@@ -164,7 +164,7 @@ fn name_of_a_group_on_a_lost_host_is_free_at_once() {
         let asker = Asker { client: ClientId::new(7), seq: 9 };
         let order = RankOrder { asker, world: WorldId::new(0), rank: Some(Rank::new(0)), words };
         s.sent.clear();
-        s.hears_of(NODE, &ToRoot::Order(Box::new(order)));
+        s.receive_from(NODE, &ToRoot::Order(Box::new(order)));
         answers(s)
     };
     assert_eq!(asks_for_gen(&mut s), ["the job has a group gen already"]);

@@ -9,7 +9,7 @@ fn each_report_of_a_limit_is_recorded() {
     let mut s = Script::running(&spec(2));
     let met = |limit, key: &str| Met::at(limit, key.as_bytes(), 9, 8);
     for (limit, key, count) in [(Limit::Value, "a", 1), (Limit::Value, "b", 4), (Limit::Keys, "c", 1)] {
-        s.hears(ToRoot::News(NodeNews::Store(StoreNews::Limit { met: met(limit, key), count })));
+        s.receive(ToRoot::News(NodeNews::Store(StoreNews::Limit { met: met(limit, key), count })));
     }
     let count = |what: &What| {
         let What::NodeNews { news: NodeNews::Store(StoreNews::Limit { count, .. }), .. } = what else { return None };

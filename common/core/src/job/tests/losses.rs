@@ -26,7 +26,7 @@ fn the_guardian_counts_for_a_lost_agent() {
     assert_eq!(s.cause(), AGENT);
     let report = s.last_report();
     assert_eq!((report.left, report.named[0].pid), (Some(1), 9));
-    assert_eq!(report.others()[0].became, Became::Unheard);
+    assert_eq!(report.others()[0].became, Became::NoContact);
 }
 
 #[test]
@@ -77,9 +77,9 @@ fn a_guardian_that_does_not_count_is_waited_for_five_seconds() {
 }
 
 #[test]
-fn the_agent_tells_of_its_guardian() {
+fn agent_reports_the_loss_of_its_guardian() {
     let mut s = Script::running(&spec(1));
-    s.hears(ToRoot::GuardianLost).exits(0, killed(Signal::KILL), (0, 1)).report();
+    s.receive(ToRoot::GuardianLost).exits(0, killed(Signal::KILL), (0, 1)).report();
     assert_eq!(s.finished, Some(Ending::Code(125)));
     assert_eq!(s.cause(), Cause::Lost { node: NODE, lost: Lost::Guardian });
 }
@@ -88,7 +88,7 @@ fn the_agent_tells_of_its_guardian() {
 fn init_takes_the_ranks_along() {
     let mut s = Script::running(&spec(2));
     s.now = 10;
-    s.hears(ToRoot::InitLost).exits(0, killed(Signal::KILL), (0, 9)).exits(1, killed(Signal::KILL), (0, 11)).report();
+    s.receive(ToRoot::InitLost).exits(0, killed(Signal::KILL), (0, 9)).exits(1, killed(Signal::KILL), (0, 11)).report();
     assert_eq!(s.finished, Some(Ending::Code(125)));
     assert_eq!(s.cause(), Cause::Lost { node: NODE, lost: Lost::Init });
     assert_eq!(s.last_report().others()[0].became, Became::TakenAlong);
@@ -114,17 +114,17 @@ fn an_agent_that_is_done_before_its_ranks_is_lost() {
 fn an_agent_that_only_has_output_to_pass_on_is_not_stuck() {
     // A rank never started, or cannot be killed: no report of its end will come.
     let mut s = Script::new(&spec(2));
-    s.hello().exits(0, exit(3), (0, 0)).hears(ToRoot::Draining).wait(60_000);
+    s.hello().exits(0, exit(3), (0, 0)).receive(ToRoot::Draining).wait(60_000);
     assert_eq!((s.drains, s.abandoned), (0, false), "a failure's last words wait for a slow reader");
     assert_eq!(s.report().left, Some(0));
     assert_eq!(s.finished, Some(Ending::Code(3)));
 
     let mut s = Script::new(&spec(2));
-    s.hello().signal(Signal::INT).hears(ToRoot::Draining).wait(2000);
-    assert!(s.abandoned, "who was told to end does not");
+    s.hello().signal(Signal::INT).receive(ToRoot::Draining).wait(2000);
+    assert!(s.abandoned, "a job that was ordered to end does not wait");
 
     let mut s = Script::running(&spec(1));
-    s.hears(ToRoot::Draining).report();
+    s.receive(ToRoot::Draining).report();
     assert_eq!(s.cause(), Cause::Lost { node: NODE, lost: Lost::AgentEarly });
 }
 
@@ -141,7 +141,7 @@ fn ranks_of_lost_agent_are_not_reported_as_never_started() {
     let mut s = Script::new(&spec(1));
     s.hello().event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
     s.event(JobEvent::GuardianEnded { node: NODE, end: GuardianEnd::Silent }).drained();
-    assert_eq!(s.last_report().others()[0].became, Became::Unheard);
+    assert_eq!(s.last_report().others()[0].became, Became::NoContact);
     let mut s = Script::new(&spec(1));
     s.hello().event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
     record(&mut s, 0).drained();
@@ -151,7 +151,7 @@ fn ranks_of_lost_agent_are_not_reported_as_never_started() {
 #[test]
 fn ranks_that_ended_because_the_guardian_was_lost_did_not_fail() {
     let mut s = Script::running(&spec(2));
-    s.hears(ToRoot::GuardianLost).exits(0, killed(Signal::KILL), (0, 0)).exits(1, killed(Signal::KILL), (0, 9));
+    s.receive(ToRoot::GuardianLost).exits(0, killed(Signal::KILL), (0, 0)).exits(1, killed(Signal::KILL), (0, 9));
     let others: Vec<_> = s.report().others().into_iter().map(|group| (group.became, group.ranks.len())).collect();
     assert_eq!(others, [(Became::Killed, 2)]);
 }

@@ -30,12 +30,12 @@ fn run_on_chips(spec: &JobSpec) -> Script {
     s.net = "10.0.0";
     for n in 0..3 {
         s.event(JobEvent::EdgeUp { node: node(n) });
-        let ToRoot::Hello(told) = hello(&alloc::format!("10.0.0.{}", n + 1), "10.0.0.9", 20_000) else {
+        let ToRoot::Hello(greeting) = hello(&alloc::format!("10.0.0.{}", n + 1), "10.0.0.9", 20_000) else {
             unreachable!()
         };
         let facts = TpuFacts::of_words(&Chips { hosts: 3, ..Chips::of("a", n, 4) });
-        s.hears_of(node(n), &ToRoot::Hello(Hello { tpu: Some(alloc::boxed::Box::new(facts)), ..told }));
-        s.hears_of(node(n), &ToRoot::Ready);
+        s.receive_from(node(n), &ToRoot::Hello(Hello { tpu: Some(alloc::boxed::Box::new(facts)), ..greeting }));
+        s.receive_from(node(n), &ToRoot::Ready);
     }
     started(&mut s, 0, &[0, 1, 2]);
     forget(&mut s);
@@ -45,7 +45,7 @@ fn run_on_chips(spec: &JobSpec) -> Script {
 /// Host 2 is warned, and all hosts end their ranks.
 fn warned(spec: &JobSpec) -> Script {
     let mut s = run_on_chips(spec);
-    s.hears_of(node(2), &ToRoot::Warned(WarningSource::Preempted));
+    s.receive_from(node(2), &ToRoot::Warned(WarningSource::Preempted));
     (0..3).for_each(|host| cleared(&mut s, host));
     forget(&mut s);
     s.wait(1200);

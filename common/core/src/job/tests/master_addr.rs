@@ -23,8 +23,8 @@ fn an_address_of_the_users_is_used_as_it_is_and_no_agent_holds_the_store_at_anot
         let ToRoot::Hello(first) = hello("10.0.0.1", "10.0.0.9", 20_000) else { unreachable!() };
         let own: core::net::IpAddr = "10.0.0.1".parse().unwrap();
         let addresses = Capped::chunks([own.into()]).remove(0);
-        s.hears_of(NODE, &ToRoot::Hello(Hello { addresses, ..first })).hears_of(NODE, &ToRoot::Ready);
-        s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).hears_of(OTHER, &ToRoot::Ready);
+        s.receive_from(NODE, &ToRoot::Hello(Hello { addresses, ..first })).receive_from(NODE, &ToRoot::Ready);
+        s.receive_from(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).receive_from(OTHER, &ToRoot::Ready);
         let met = met(&s);
         let all = met
             .iter()
@@ -63,8 +63,8 @@ fn a_given_address_that_does_not_lead_to_rank_0s_host_is_refused() {
         let ToRoot::Hello(first) = hello("10.0.0.1", "10.0.0.9", 20_000) else { unreachable!() };
         let own: core::net::IpAddr = "10.0.0.1".parse().unwrap();
         let addresses = Capped::chunks([own.into()]).remove(0);
-        s.hears_of(NODE, &ToRoot::Hello(Hello { addresses, ..first })).hears_of(NODE, &ToRoot::Ready);
-        s.hears_of(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).hears_of(OTHER, &ToRoot::Ready);
+        s.receive_from(NODE, &ToRoot::Hello(Hello { addresses, ..first })).receive_from(NODE, &ToRoot::Ready);
+        s.receive_from(OTHER, &hello("10.0.0.2", "10.0.0.9", 0)).receive_from(OTHER, &ToRoot::Ready);
         assert_eq!(ranks(&s).is_empty(), is_refused, "{addr}");
         if is_refused {
             done(&mut s, NODE, 0);

@@ -64,7 +64,7 @@ fn start_comes_first_then_programs_then_ranks() {
     assert_eq!(of_app, [(0, 2), (1, 2), (0, 1)]);
 }
 
-/// Where no host can be lost only more faults are waited for.
+/// A round of a job that can lose no host waits only for more faults.
 #[test]
 fn nodes_know_how_long_a_round_may_wait_for_others() {
     let secs = Span::from_secs;
@@ -79,8 +79,8 @@ fn nodes_know_how_long_a_round_may_wait_for_others() {
     let mut s = Script::new(&far);
     s.event(JobEvent::EdgeUp { node: NODE });
     // A lease of 30 s, which may be 1 % longer there, and a fifth for the guardian.
-    let told = super::hosts::starts(&s)[0].1.awaits;
-    assert_eq!(told, Span::from_millis(30_300 + 6_000 + 3_000));
+    let limit = super::hosts::starts(&s)[0].1.awaits;
+    assert_eq!(limit, Span::from_millis(30_300 + 6_000 + 3_000));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn notes_of_the_node_are_said() {
     let mut s = Script::new(&spec(1));
     let note = OsBytes::from("no user namespace");
     let hello = Hello { note, master_port: 40_000, port_reserved: false, ..Hello::of(Tier::T3) };
-    s.hears(ToRoot::Hello(hello.clone())).hears(ToRoot::Hello(hello.clone()));
+    s.receive(ToRoot::Hello(hello.clone())).receive(ToRoot::Hello(hello.clone()));
     let port = What::News(JobNews::PortUnreserved { port: 40_000 });
     assert_eq!(s.said, [port, What::HostReady { node: NODE, hello }]);
 }
@@ -151,13 +151,13 @@ fn notes_of_the_node_are_said() {
 fn expected_restrictions_are_only_logged() {
     let mut s = Script::new(&spec(1));
     let note = OsBytes::from("not permitted");
-    s.hears(ToRoot::Hello(Hello { note: note.clone(), usual: true, master_port: 20_000, ..Hello::of(Tier::T3) }));
+    s.receive(ToRoot::Hello(Hello { note: note.clone(), usual: true, master_port: 20_000, ..Hello::of(Tier::T3) }));
     assert_eq!(s.said, []);
     assert!(matches!(s.log.last(), Some(What::HostReady { hello, .. }) if hello.note == note), "{:?}", s.log);
 }
 
 #[test]
-fn the_log_tells_the_whole_launch() {
+fn log_records_the_whole_launch() {
     let mut s = Script::running(&spec(1));
     s.now = 7;
     s.event(JobEvent::StreamEnd { stream: StreamId::of(ProcId::new(0), Std::Out), total: 12 });
@@ -185,10 +185,10 @@ fn the_log_tells_the_whole_launch() {
 fn messages_out_of_order_change_nothing() {
     let mut s = Script::running(&spec(1));
     s.exits(9, exit(1), (0, 0)).exits(0, exit(0), (0, 0)).exits(0, exit(9), (0, 0));
-    s.hears(ToRoot::Postmortem { proc: ProcId::new(9), facts: Facts::default() });
+    s.receive(ToRoot::Postmortem { proc: ProcId::new(9), facts: Facts::default() });
     s.event(JobEvent::OutputDrained { lost: 0, broken: 0 }).report();
     assert_eq!(s.finished, Some(Ending::Code(0)));
-    // After the end nothing is heard any more.
+    // After the end no message comes any more.
     s.signal(Signal::INT).done().wait(60_000);
 }
 
@@ -209,7 +209,7 @@ fn a_stream_ends_in_the_log_after_its_rank_has_started() {
     };
     assert_eq!(logged(&s), []);
     let at = Script::at(0).host_time();
-    s.hears(ToRoot::Started { procs: Capped::chunks([Started { proc: ProcId::new(0), pid: 7, at }]).remove(0) });
+    s.receive(ToRoot::Started { procs: Capped::chunks([Started { proc: ProcId::new(0), pid: 7, at }]).remove(0) });
     s.event(ends(0, Std::Err));
     assert_eq!(logged(&s), [('s', 0), ('e', 0), ('e', 0)]);
     // The other one sends nothing any more.

@@ -26,7 +26,7 @@ fn job(spec: &JobSpec) -> Script {
 /// A host is there and ready; every one has the addresses that rank 0's has.
 fn ready(s: &mut Script, n: u32) {
     up(s, n);
-    s.hears_of(node(n), &hello(&OWN.join(" "), "10.0.0.9", 20_000)).hears_of(node(n), &ToRoot::Ready);
+    s.receive_from(node(n), &hello(&OWN.join(" "), "10.0.0.9", 20_000)).receive_from(node(n), &ToRoot::Ready);
 }
 
 /// All three of them.
@@ -49,7 +49,7 @@ fn asked(s: &Script) -> Vec<(u32, Vec<u32>)> {
 fn finds(s: &mut Script, n: u32, number: u32, errno: i32) {
     let by: core::net::IpAddr = [10, 0, 0, 9].into();
     let found = if errno == 0 { Ok(by.into()) } else { Err(errno) };
-    s.hears_of(node(n), &ToRoot::Probed { number, found });
+    s.receive_from(node(n), &ToRoot::Probed { number, found });
 }
 
 /// The rendezvous that every host was sent.
@@ -68,20 +68,20 @@ fn tried(list: &[(&str, i32)]) -> rlaunch_base::capped::Capped<Tried, { rlaunch_
 fn hosts_try_all_places_while_others_get_ready() {
     let mut s = job(&three(3));
     up(&mut s, 1);
-    s.hears_of(node(1), &hello("10.0.0.2", "10.0.0.9", 0));
+    s.receive_from(node(1), &hello("10.0.0.2", "10.0.0.9", 0));
     assert_eq!(asked(&s), [], "nobody knows where rank 0 is");
     up(&mut s, 0);
-    s.hears_of(node(0), &hello(&OWN.join(" "), "10.0.0.9", 20_000));
+    s.receive_from(node(0), &hello(&OWN.join(" "), "10.0.0.9", 20_000));
     assert_eq!(asked(&s), [(1, vec![0, 1, 2])], "host 1 is asked before any host is ready");
     up(&mut s, 2);
     assert_eq!(asked(&s)[1..], [(2, vec![0, 1, 2])], "host 2 is asked before its first message");
-    s.hears_of(node(2), &hello("10.0.0.3", "10.0.0.9", 0));
+    s.receive_from(node(2), &hello("10.0.0.3", "10.0.0.9", 0));
     finds(&mut s, 1, 0, 0);
     finds(&mut s, 2, 0, 0);
     assert_eq!((asked(&s).len(), met(&s).len()), (2, 0));
     for n in 0..3 {
         assert_eq!(place(&s), None);
-        s.hears_of(node(n), &ToRoot::Ready);
+        s.receive_from(node(n), &ToRoot::Ready);
     }
     assert_eq!((place(&s), ranks(&s).len()), (Some(OWN[0].into()), 6), "other places are not waited for");
     assert_eq!((s.said.len(), asked(&s).len()), (0, 2));
@@ -198,11 +198,11 @@ fn a_job_whose_hosts_do_not_reach_that_of_rank_0_is_refused_and_they_are_named()
 }
 
 #[test]
-fn a_host_that_offers_nothing_is_reached_by_nobody() {
+fn host_without_addresses_cannot_be_reached() {
     let mut s = job(&two(false));
     for n in 0..2 {
         up(&mut s, n);
-        s.hears_of(node(n), &hello("", "", 20_000)).hears_of(node(n), &ToRoot::Ready);
+        s.receive_from(node(n), &hello("", "", 20_000)).receive_from(node(n), &ToRoot::Ready);
         if n == 1 {
             done(&mut s, node(0), 0);
             done(&mut s, node(1), 0);
@@ -227,7 +227,7 @@ fn a_host_that_does_not_reach_it_is_left_out_where_the_others_are_enough() {
 }
 
 #[test]
-fn rank_0_goes_to_the_next_host_where_nobody_reaches_the_first() {
+fn rank_0_moves_to_the_next_host_when_the_first_cannot_be_reached() {
     let mut s = all_ready(2);
     for (n, number) in [(1, 0), (2, 0), (1, 1), (1, 2), (2, 1), (2, 2)] {
         assert_eq!(left_out(&s), []);
@@ -305,9 +305,9 @@ fn an_ending_names_who_has_not_found_it() {
 #[test]
 fn our_own_host_is_tried_first_where_another_has_seen_us_come_from() {
     let mut s = job(&two(true));
-    s.hears_of(NODE, &hello("10.0.0.9 192.168.0.9 172.17.0.1", "", 20_000)).hears_of(NODE, &ToRoot::Ready);
+    s.receive_from(NODE, &hello("10.0.0.9 192.168.0.9 172.17.0.1", "", 20_000)).receive_from(NODE, &ToRoot::Ready);
     up(&mut s, 1);
-    s.hears_of(node(1), &hello("192.168.0.2", "192.168.0.9", 0)).hears_of(node(1), &ToRoot::Ready);
+    s.receive_from(node(1), &hello("192.168.0.2", "192.168.0.9", 0)).receive_from(node(1), &ToRoot::Ready);
     finds(&mut s, 1, 0, 0);
     assert_eq!((place(&s), asked(&s)), (None, vec![(1, vec![0, 1, 2])]), "the likely one may still answer");
     finds(&mut s, 1, 1, 0);

@@ -73,7 +73,7 @@ fn unkillable_process_is_named_and_delays_no_round() {
         let mut s = respawning(2);
         fault(&mut s, NODE, 0, 1, FaultKind::Overdue(killed(Signal::TERM)));
         for _ in 0..2 {
-            s.hears(ToRoot::Round(RoundUp::Stuck { proc: ProcId::new(1) }));
+            s.receive(ToRoot::Round(RoundUp::Stuck { proc: ProcId::new(1) }));
         }
         assert_eq!(policy(&s), [Remark::Stuck { initial: Rank::new(1), host: OsBytes::default() }]);
         ready(&mut s, NODE, 0, &[0]);
@@ -90,12 +90,12 @@ fn unkillable_process_is_named_and_delays_no_round() {
             "{:?}",
             s.sent
         );
-        s.hears(ToRoot::Done { left: 1, named: Capped::default() }).drained();
+        s.receive(ToRoot::Done { left: 1, named: Capped::default() }).drained();
         assert_eq!((s.finished, s.last_report().left), (Some(Ending::Code(0)), Some(1)));
     }
 }
 
-/// It registers while the order to end is on its way, and is in the next round: its later actions are the job's.
+/// The process registers while the order to end is on its way, and is in the next round: its later failure is the job's.
 #[test]
 fn process_that_registers_at_its_deadline_fails_as_any_other() {
     let rounds = Rounds { respawn: true, ..Rounds::default() };
@@ -104,7 +104,7 @@ fn process_that_registers_at_its_deadline_fails_as_any_other() {
     ready(&mut s, NODE, 0, &[0]);
     assert_eq!(started(&mut s), [3]);
     let own = Started { proc: ProcId::new(3), pid: 3, at: HostTime(0) };
-    s.hears(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
+    s.receive(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
     s.wait(300_000);
     assert_eq!(short(&mut s), ["0: end"]);
     join(&mut s, NODE, 2, &[1]);
@@ -163,8 +163,8 @@ fn ranks_of_a_lost_host_are_started_again_where_there_is_room() {
     assert_eq!((moved.ranks[0].node, moved.ranks[1].node, moved.nodes[2].ranks), (node(2), node(2), 4));
     assert_eq!(short(&mut s), ["1: begin 1 at 21000: 2=0 3=1", "2: begin 1 at 21000: 4=2 5=3"]);
     let both = [6, 7].map(|proc| Started { proc: ProcId::new(proc), pid: proc, at: HostTime(0) });
-    s.hears_of(node(2), &ToRoot::Started { procs: Capped::chunks(both).remove(0) });
-    // The first ones may be heard of once more.
+    s.receive_from(node(2), &ToRoot::Started { procs: Capped::chunks(both).remove(0) });
+    // The first processes may still send a message.
     join(&mut s, node(0), 0, &[0, 1]);
     assert_eq!(short(&mut s), [""; 0]);
     join(&mut s, node(2), 6, &[0, 1]);
@@ -187,12 +187,12 @@ fn with_one_each() -> Script {
         if n > 0 {
             s.event(JobEvent::EdgeUp { node: node(n) });
         }
-        s.hears_of(node(n), &hello(&alloc::format!("10.0.0.{}", n + 1), "10.0.0.9", 20_000));
-        s.hears_of(node(n), &ToRoot::Ready);
+        s.receive_from(node(n), &hello(&alloc::format!("10.0.0.{}", n + 1), "10.0.0.9", 20_000));
+        s.receive_from(node(n), &ToRoot::Ready);
     }
     for n in 0..3 {
         let own = Started { proc: ProcId::new(n), pid: 100 + n, at: Script::at(s.now).host_time() };
-        s.hears_of(node(n), &ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
+        s.receive_from(node(n), &ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
         join(&mut s, node(n), 0, &[n]);
     }
     on_message(&mut s);
@@ -238,8 +238,8 @@ fn registration_before_start_report_is_reported() {
     assert_eq!(started(&mut s), [6, 7]);
     join(&mut s, node(2), 6, &[0, 1]);
     let both = [6, 7].map(|proc| Started { proc: ProcId::new(proc), pid: proc, at: HostTime(0) });
-    s.hears_of(node(2), &ToRoot::Started { procs: Capped::chunks(both).remove(0) });
-    s.hears_of(node(2), &ToRoot::Started { procs: Capped::chunks(both).remove(0) });
+    s.receive_from(node(2), &ToRoot::Started { procs: Capped::chunks(both).remove(0) });
+    s.receive_from(node(2), &ToRoot::Started { procs: Capped::chunks(both).remove(0) });
     let again = |what: &What| {
         let What::Round { note, .. } = what else { return None };
         let RoundNote::Respawned { initial, pid, .. } = &**note else { return None };
@@ -263,7 +263,7 @@ fn respawns_start_at_once_with_restarts_allowed() {
 }
 
 #[test]
-fn for_want_of_gpus_nobody_is_started_elsewhere_when_the_work_is_done() {
+fn rank_without_gpus_is_not_started_elsewhere_when_the_work_is_done() {
     let mut s = with_room([2, 4, 4]);
     loses(&mut s, 0, 0, &[(1, &[2, 3]), (2, &[4, 5])]);
     assert_eq!(started(&mut s), [6, 7]);
@@ -281,13 +281,13 @@ fn rank_exited_before_host_loss_moves_after_its_end() {
     ready(&mut s, node(1), 0, &[2, 3]);
     ready(&mut s, node(2), 0, &[4, 5]);
     assert_eq!(started(&mut s), [6]);
-    // The second one that gets nowhere is followed by a third after a pause, which is over before the lease is.
+    // After the second process that cannot start, a third follows after a pause. The pause ends before the lease.
     fails(&mut s, 0, (0, 6), SpawnStep::Clone);
     s.event(JobEvent::EdgeClosed { node: NODE, why: CloseReason::Eof });
     ready(&mut s, node(1), 1, &[2, 3]);
     ready(&mut s, node(2), 1, &[4, 5]);
     beats(&mut s, 3, &[1, 2]);
-    assert_eq!(started(&mut s), vec![0; 0], "the pause is over");
+    assert_eq!(started(&mut s), vec![0; 0], "the pause has ended");
     beats(&mut s, 60, &[1, 2]);
     assert_eq!(asked(&s), [[2, 0, 2, 12], [2, 1, 3, 7]]);
 }
@@ -326,7 +326,7 @@ fn all_ranks_of_a_lost_host_are_placed_together() {
 /// A host could not start this process of a rank.
 fn fails(s: &mut Script, host: u32, (rank, proc): (u32, u32), step: SpawnStep) {
     let error = SpawnError { step, errno: 19, path: OsBytes::default(), found: Found::Nothing };
-    s.hears_of(node(host), &ToRoot::SpawnFailed { proc: ProcId::new(proc), error: error.clone() });
+    s.receive_from(node(host), &ToRoot::SpawnFailed { proc: ProcId::new(proc), error: error.clone() });
     let tried = Tried::Again { several_hosts: true };
     let said = What::RankFailed { rank: Rank::new(rank), node: node(host), error, tried };
     assert!(s.said.contains(&said), "{:?}", s.said);
@@ -381,7 +381,7 @@ fn processes_that_are_started_later_have_no_part_in_the_launch() {
     ready(&mut s, NODE, 0, &[0]);
     assert_eq!(started(&mut s), [3]);
     let anew = Started { proc: ProcId::new(3), pid: 103, at: Script::at(3001).host_time() };
-    s.hears(ToRoot::Started { procs: Capped::chunks([anew]).remove(0) });
+    s.receive(ToRoot::Started { procs: Capped::chunks([anew]).remove(0) });
     s.exits(0, exit(0), (3002, 3002)).exits(3, exit(0), (3003, 3003)).report();
     assert!(s.last_report().launch().unwrap() < Span::from_secs(1));
 }
@@ -392,7 +392,7 @@ fn too_late() -> Script {
     s.wait(1).exits(1, killed(Signal::KILL), (1, 1));
     ready(&mut s, NODE, 0, &[0]);
     assert_eq!(started(&mut s), [3]);
-    s.hears(ToRoot::Started {
+    s.receive(ToRoot::Started {
         procs: Capped::chunks([Started { proc: ProcId::new(3), pid: 3, at: HostTime(0) }]).remove(0),
     });
     returned(&mut s, NODE, 1);
@@ -409,12 +409,12 @@ fn late_process_is_in_the_next_call() {
         keys: Capped::default(),
     });
     let ranks = Capped::chunks(both).remove(0);
-    s.hears(ToRoot::Round(RoundUp::Joined { call: 1, ranks, terms: "keys=0\n".into() }));
+    s.receive(ToRoot::Round(RoundUp::Joined { call: 1, ranks, terms: "keys=0\n".into() }));
     ready(&mut s, NODE, 1, &[]);
     assert_eq!(short(&mut s), ["0: interrupt 1 for 0", "0: begin 2 at 21000: 0=0 1=1"]);
 }
 
-/// It may wait for ever for work that no other rank does any more.
+/// A late process may wait for ever for work that no other rank does any more.
 #[test]
 fn late_process_is_ended_when_no_further_call_can_come() {
     let mut s = too_late();
@@ -431,7 +431,7 @@ fn late_process_is_ended_when_no_further_call_can_come() {
 
 /// Its start was on its way when it was given up: the start is no news after that, and the process is ended.
 #[test]
-fn that_somebody_is_started_again_is_not_said_behind_the_last_round() {
+fn respawn_is_not_reported_after_the_last_round() {
     for gives_up in [false, true] {
         let limits = Limits { max_rounds: Some(if gives_up { 2 } else { 9 }), ..Limits::default() };
         let rounds = Rounds { respawn: true, limits, ..Rounds::default() };
@@ -443,7 +443,7 @@ fn that_somebody_is_started_again_is_not_said_behind_the_last_round() {
         ready(&mut s, NODE, 1, &[0, 2]);
         let given_up = s.said.iter().any(|said| matches!(said, What::RoundsOver(_)));
         let own = Started { proc: ProcId::new(4), pid: 4, at: HostTime(0) };
-        s.hears(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
+        s.receive(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
         let is_again =
             |said: &What| matches!(said, What::Round { note, .. } if matches!(&**note, RoundNote::Respawned { .. }));
         assert_eq!((given_up, s.said.iter().any(is_again)), (gives_up, !gives_up));

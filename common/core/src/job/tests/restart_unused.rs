@@ -37,7 +37,7 @@ fn the_end_of_the_first_rank_shows_it_and_it_is_said_once() {
 }
 
 #[test]
-fn ranks_that_run_on_are_told_of_after_a_minute() {
+fn unregistered_ranks_are_reported_after_a_minute() {
     let mut s = Script::running(&asked(3));
     s.wait(59_000);
     assert_eq!(said(&s).len(), 0);
@@ -48,7 +48,7 @@ fn ranks_that_run_on_are_told_of_after_a_minute() {
 }
 
 #[test]
-fn nothing_is_said_where_nothing_was_asked_or_somebody_has_come_or_the_job_ends() {
+fn nothing_is_reported_without_options_or_after_a_registration() {
     let mut plain = Script::running(&spec(2));
     plain.wait(61_000).exits(1, Status::Exited(0), (1, 1));
     assert_eq!(said(&plain).len(), 0);
@@ -61,7 +61,7 @@ fn nothing_is_said_where_nothing_was_asked_or_somebody_has_come_or_the_job_ends(
 fn joins(s: &mut Script) {
     let one = Enrolled { initial: Rank::new(0), proc: ProcId::new(0), keys: Capped::default() };
     let ranks = Capped::chunks([one]).remove(0);
-    s.hears_of(NODE, &ToRoot::Round(RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() }));
+    s.receive_from(NODE, &ToRoot::Round(RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() }));
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn registrations_are_reported_after_exit_of_unregistered_rank() {
 }
 
 #[test]
-fn a_job_that_is_over_at_once_has_said_it_before() {
+fn job_that_ends_at_once_reports_unused_options_before() {
     let mut s = Script::running(&asked(1));
     s.wait(1).exits(0, Status::Exited(3), (1, 1)).done().drained();
     assert!(s.finished.is_some());

@@ -10,7 +10,7 @@ fn first(s: &mut Script) -> u32 {
 
 fn explains(s: &mut Script, rank: u32) {
     let facts = Facts { error_file: Some(OsBytes::from("{}")), ..Facts::default() };
-    s.hears(ToRoot::Postmortem { proc: ProcId::new(rank), facts });
+    s.receive(ToRoot::Postmortem { proc: ProcId::new(rank), facts });
 }
 
 #[test]
@@ -88,13 +88,13 @@ fn facts_are_kept_of_ranks_that_failed_by_themselves() {
     assert_eq!(report.facts.keys().map(|r| r.get()).collect::<Vec<_>>(), [0]);
 }
 
-/// Times alone do not tell: the agent killed it before we had begun the ending for rank 0.
+/// Times alone do not decide: the agent killed rank 1 before the launcher had begun the ending for rank 0.
 #[test]
 fn a_rank_that_is_killed_because_init_or_guardian_is_lost_did_not_fail_first() {
     for loss in [ToRoot::InitLost, ToRoot::GuardianLost] {
         let mut s = Script::running(&spec(2));
         s.now = 20;
-        s.exits(0, exit(3), (1, 10)).hears(loss).exits(1, killed(Signal::KILL), (1, 12)).report();
+        s.exits(0, exit(3), (1, 10)).receive(loss).exits(1, killed(Signal::KILL), (1, 12)).report();
         assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });
     }
 }

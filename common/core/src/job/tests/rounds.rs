@@ -1,8 +1,8 @@
 //! Functions that are begun again in the same processes: what becomes of ranks and hosts that are lost meanwhile.
 
-use super::hosts::{OTHER, done, exits, running, told};
+use super::hosts::{OTHER, done, exits, recipients, running};
 use super::*;
-use crate::report::Rounds as Told;
+use crate::report::Rounds as RoundsReport;
 use alloc::boxed::Box;
 use alloc::string::String;
 use rlaunch_base::capped::Capped;
@@ -25,7 +25,7 @@ fn enrolled(first: u32, ranks: &[u32]) -> Vec<Enrolled> {
 }
 
 fn up(s: &mut Script, node: NodeId, up: RoundUp) {
-    s.hears_of(node, &ToRoot::Round(up));
+    s.receive_from(node, &ToRoot::Round(up));
 }
 
 /// Processes register, of a generation whose first has this number.
@@ -52,10 +52,10 @@ pub(super) fn returned(s: &mut Script, node: NodeId, round: u32) {
 
 /// Messages about rounds that nodes were sent since the last look.
 pub(super) fn on_message(s: &mut Script) -> Vec<(u32, RoundDown)> {
-    let told: Vec<_> = s.to.drain(..).zip(s.sent.drain(..)).collect();
+    let sent: Vec<_> = s.to.drain(..).zip(s.sent.drain(..)).collect();
     let round =
         |(node, msg): (NodeId, ToNode)| if let ToNode::Round(down) = msg { Some((node.get(), down)) } else { None };
-    told.into_iter().filter_map(round).collect()
+    sent.into_iter().filter_map(round).collect()
 }
 
 /// The same in short: who begins as what, and so on.
@@ -93,7 +93,7 @@ fn limited(limits: Limits, spec: JobSpec) -> JobSpec {
     JobSpec { rounds: Rounds { limits, ..Rounds::default() }, ..spec }
 }
 
-fn told_of(s: &Script) -> Told {
+fn rounds_report(s: &Script) -> RoundsReport {
     s.last_report().rounds
 }
 
@@ -102,8 +102,8 @@ fn a_rank_that_is_about_to_be_taken_away_is_drained_by_a_planned_round() {
     let mut s = begun(&spec(3));
     on_message(&mut s);
     fault(&mut s, NODE, 0, 1, FaultKind::Warned);
-    let told = on_message(&mut s);
-    let [(0, RoundDown::Interrupt { fault, within: Some(within), .. })] = told.as_slice() else { panic!("{told:?}") };
+    let sent = on_message(&mut s);
+    let [(0, RoundDown::Interrupt { fault, within: Some(within), .. })] = sent.as_slice() else { panic!("{sent:?}") };
     assert_eq!((fault.kind, *within), (FaultKind::Warned, Rounds::YIELD), "each where it says that it can be");
     ready(&mut s, NODE, 0, &[0, 1, 2]);
     assert_eq!(short(&mut s), ["0: begin 1 at 21000: 0=0 1=- 2=1"]);
@@ -118,7 +118,7 @@ fn a_rank_that_is_about_to_be_taken_away_is_drained_by_a_planned_round() {
 fn warning_of_the_only_host_of_a_round_ends_its_ranks_with_the_grace_of_the_warning() {
     let mut s = begun(&spec(3));
     on_message(&mut s);
-    s.hears_of(NODE, &ToRoot::Warned(rlaunch_base::warnings::WarningSource::Preempted));
+    s.receive_from(NODE, &ToRoot::Warned(rlaunch_base::warnings::WarningSource::Preempted));
     let end = ToNode::End { sig: Signal::TERM, grace: rlaunch_base::warnings::GRACE };
     assert_eq!(s.sent.iter().filter(|msg| **msg == end).count(), 1, "{:?}", s.sent);
 }
@@ -140,9 +140,9 @@ fn a_rank_that_is_killed_costs_a_round_and_not_the_job() {
     }
     s.report();
     assert_eq!((s.finished, s.cause()), (Some(Ending::Code(0)), Cause::Success));
-    let told = told_of(&s);
-    assert_eq!((told.count, told.lost.keys().map(|rank| rank.get()).collect::<Vec<_>>()), (1, vec![2]));
-    assert_eq!(told.last[0].sizes, (3, 3));
+    let report = rounds_report(&s);
+    assert_eq!((report.count, report.lost.keys().map(|rank| rank.get()).collect::<Vec<_>>()), (1, vec![2]));
+    assert_eq!(report.last[0].sizes, (3, 3));
     let rounds = s.log.iter().filter(|what| matches!(what, What::Round { .. })).count();
     assert_eq!((rounds, s.log.contains(&What::RoundsOver(Box::new(RoundsEnd::Done)))), (2, true));
     let said = |s: &What| matches!(s, What::Round { note, .. } if matches!(&**note, RoundNote::Began { .. }));
@@ -182,7 +182,7 @@ fn unrecoverable_failure_ends_the_job_with_its_status() {
         // Failures of the others because of that, or after the interrupt, are no cause.
         s.wait(1).exits(0, KILLED, (9, 9)).exits(1, exit(7), (10, 11)).exits(2, exit(9), (10, 11)).report();
         assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(1), status }, "{kind:?}");
-        assert!(told_of(&s).given_up.is_some());
+        assert!(rounds_report(&s).given_up.is_some());
     }
 }
 
@@ -223,7 +223,7 @@ fn ranks_that_a_round_leaves_out_fail_nothing() {
     }
     s.exits(4, exit(17), (12, 12)).report();
     assert_eq!(s.finished, Some(Ending::Code(0)));
-    let lost: Vec<_> = told_of(&s).lost.iter().map(|(rank, why)| (rank.get(), why.is_some())).collect();
+    let lost: Vec<_> = rounds_report(&s).lost.iter().map(|(rank, why)| (rank.get(), why.is_some())).collect();
     assert_eq!(lost, [(4, true), (5, false)]);
 }
 
@@ -244,7 +244,7 @@ fn rounds_that_are_used_up_lead_to_another_generation_with_rounds_of_its_own() {
     assert!(s.sent.iter().any(|msg| matches!(msg, ToNode::Clear { .. })), "{:?}", s.sent);
     // A message of those that are being ended.
     fault(&mut s, NODE, 0, 0, FaultKind::Exception);
-    s.hears(ToRoot::Cleared { left: 0, named: Capped::default(), port: 22_000 });
+    s.receive(ToRoot::Cleared { left: 0, named: Capped::default(), port: 22_000 });
     s.sent.clear();
     s.to.clear();
     s.wait(1);
@@ -260,17 +260,17 @@ fn rounds_that_are_used_up_lead_to_another_generation_with_rounds_of_its_own() {
     returned(&mut s, NODE, 0);
     s.exits(2, exit(0), (12, 12)).exits(3, exit(0), (12, 12)).report();
     assert_eq!(s.finished, Some(Ending::Code(0)));
-    assert_eq!((s.last_report().restarts.len(), told_of(&s).count), (1, 0));
+    assert_eq!((s.last_report().restarts.len(), rounds_report(&s).count), (1, 0));
 }
 
 #[test]
-fn a_host_is_lost_and_the_others_go_on_when_its_ranks_have_surely_ended() {
+fn other_hosts_continue_when_ranks_of_a_lost_host_have_surely_ended() {
     let mut s = running();
     join(&mut s, NODE, 0, &[0, 1]);
     join(&mut s, OTHER, 0, &[2, 3]);
     assert_eq!(short(&mut s).len(), 2);
     s.event(JobEvent::EdgeClosed { node: OTHER, why: CloseReason::Eof });
-    assert_eq!(told(&s, &ToNode::Kill), [1], "whatever still hears it");
+    assert_eq!(recipients(&s, &ToNode::Kill), [1], "the host may still receive it");
     assert_eq!(short(&mut s), ["0: interrupt 0 for 2", "1: interrupt 0 for 2"], "at once");
     ready(&mut s, NODE, 0, &[0, 1]);
     assert_eq!(short(&mut s), [""; 0], "its ranks may still run");
@@ -289,11 +289,11 @@ fn a_host_is_lost_and_the_others_go_on_when_its_ranks_have_surely_ended() {
     done(&mut s, NODE, 0);
     s.drained();
     assert_eq!(s.finished, Some(Ending::Code(0)));
-    assert_eq!(told_of(&s).lost.keys().map(|rank| rank.get()).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(rounds_report(&s).lost.keys().map(|rank| rank.get()).collect::<Vec<_>>(), [2, 3]);
 }
 
 #[test]
-fn a_host_that_nobody_can_do_without_ends_the_job() {
+fn loss_of_an_indispensable_host_ends_the_job() {
     for (limits, open) in [(Limits { min_world: Some(3), ..Limits::default() }, true), (Limits::default(), false)] {
         let mut s = super::hosts::running_by(&limited(limits, super::hosts::two(false)));
         if open {
@@ -421,7 +421,8 @@ fn the_last_rank_leaves_with_a_code_of_its_own() {
     assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(0), status: exit(3) });
 }
 
-/// Others have no round to continue with: their failures come of it. A rank that does not exit is not waited for longer than any other.
+/// The other ranks have no round to continue with: their failures are consequences. A rank that does not exit is not waited for longer
+/// than any other.
 #[test]
 fn rank_that_left_has_grace_to_exit() {
     let limits = Limits { min_world: Some(2), ..Limits::default() };
@@ -454,7 +455,7 @@ fn begun_by(policy: &str, ranks: u32, respawn: bool) -> Script {
     begun(&JobSpec { rounds: Rounds { policy: Some(policy), respawn, ..Rounds::default() }, ..spec(ranks) })
 }
 
-/// All others fail, long behind everything else: the first of them is what the job fails by.
+/// All other ranks fail, long after everything else. The first of them is the cause of the job's failure.
 fn fails_by_rank_0(mut s: Script, status: Status) {
     s.wait(60_000);
     let at = s.now;
@@ -464,10 +465,10 @@ fn fails_by_rank_0(mut s: Script, status: Status) {
 
 fn started_anew(s: &mut Script, proc: u32) {
     let own = rlaunch_protocol::wire::to_root::Started { proc: ProcId::new(proc), pid: proc, at: HostTime(0) };
-    s.hears(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
+    s.receive(ToRoot::Started { procs: Capped::chunks([own]).remove(0) });
 }
 
-/// It was killed an hour before, and no round needed it: later failures of all others are not its doing.
+/// The reserve was killed an hour before, and no round needed it: it does not cause later failures of all others.
 #[test]
 fn a_reserve_that_had_ended_is_not_what_a_job_fails_by() {
     let mut s = begun_by("max=2,shift", 3, false);
@@ -475,20 +476,20 @@ fn a_reserve_that_had_ended_is_not_what_a_job_fails_by() {
     fails_by_rank_0(s, exit(3));
 }
 
-/// It hangs, no rank remains that could continue, and rlaunch has ended it: its status shows nothing of that.
+/// The rank hangs, no rank remains that could continue, and rlaunch has ended it: its status shows nothing of that.
 #[test]
-fn a_hang_that_leaves_nobody_is_what_a_job_fails_by() {
+fn hang_that_leaves_no_rank_is_the_cause() {
     let mut s = begun(&spec(2));
     s.wait(10);
     fault(&mut s, NODE, 0, 1, FaultKind::Hang);
     let ended = Status::Signaled { sig: Signal::TERM, core: false };
     s.wait(5000).exits(0, ended, (5000, 5010)).exits(1, ended, (5000, 5011)).report();
     assert_eq!(s.cause(), Cause::Rank { rank: Rank::new(1), status: ended });
-    let (fault, _) = told_of(&s).given_up.unwrap();
+    let (fault, _) = rounds_report(&s).given_up.unwrap();
     assert_eq!((fault.initial, fault.kind), (Rank::new(1), FaultKind::Hang));
 }
 
-/// It left by a round of its own; its process exited a moment after the begin of the next one, an hour before all others failed.
+/// The rank left by a round of its own. Its process exited a moment after the begin of the next one, an hour before all others failed.
 #[test]
 fn rank_that_left_earlier_is_not_the_cause() {
     let mut s = begun(&spec(3));
@@ -499,7 +500,7 @@ fn rank_that_left_earlier_is_not_the_cause() {
     fails_by_rank_0(s, exit(3));
 }
 
-/// Sent home by the policy: it exits by RankDiscarded.
+/// A rank that the policy discards exits by RankDiscarded.
 #[test]
 fn discarded_rank_is_not_the_cause() {
     let mut s = begun_by("all,shift,group(rank/2)==2", 4, false);
@@ -519,7 +520,7 @@ fn a_reserve_that_had_left_is_not_what_a_job_fails_by() {
     fails_by_rank_0(s, exit(3));
 }
 
-/// It came back to the reserve, and exited once more before it was in any round.
+/// The rank came back to the reserve, and exited once more before it was in any round.
 #[test]
 fn a_reserve_that_came_back_and_ended_is_not_what_a_job_fails_by() {
     let mut s = begun_by("max=2,shift", 3, true);

@@ -15,27 +15,27 @@ fn in_step() -> Script {
     for (node, at) in [(0, "10.0.0.1"), (1, "10.0.0.2")] {
         let node = NodeId::new(node);
         s.event(JobEvent::EdgeUp { node });
-        s.hears_of(node, &hello(at, "10.0.0.9", 20_000)).hears_of(node, &ToRoot::Ready);
+        s.receive_from(node, &hello(at, "10.0.0.9", 20_000)).receive_from(node, &ToRoot::Ready);
     }
     s.sent.clear();
     s
 }
 
-fn hears(s: &mut Script, node: u32, sig: Signal, to_ranks: bool) -> Vec<ToNode> {
+fn report_signal(s: &mut Script, node: u32, sig: Signal, to_ranks: bool) -> Vec<ToNode> {
     s.sent.clear();
-    s.hears_of(NodeId::new(node), &ToRoot::HostSignal { sig, to_ranks });
+    s.receive_from(NodeId::new(node), &ToRoot::HostSignal { sig, to_ranks });
     s.sent.clone()
 }
 
 #[test]
-fn the_first_host_that_hears_of_the_end_begins_it_for_all() {
+fn first_host_that_reports_the_end_begins_it_for_all_hosts() {
     let mut s = in_step();
     let ends = ToNode::SchedulerEnds { sig: Signal::TERM, grace: Span::from_secs(5) };
-    assert_eq!(hears(&mut s, 1, Signal::TERM, true), [ends.clone(), ends]);
+    assert_eq!(report_signal(&mut s, 1, Signal::TERM, true), [ends.clone(), ends]);
     let cause = Cause::Scheduler { scheduler: Scheduler::Slurm, sig: Signal::TERM };
     let is_ending = |what: &What| matches!(what, What::Ending { cause: own, .. } if *own == cause);
     assert!(s.log.iter().any(is_ending), "{:?}", s.log);
-    assert_eq!(hears(&mut s, 0, Signal::TERM, true), []);
+    assert_eq!(report_signal(&mut s, 0, Signal::TERM, true), []);
     assert_eq!(cause.exit(false), Ending::Signal(Signal::TERM));
 }
 
@@ -44,7 +44,7 @@ fn grace_ends_before_the_scheduler_kills() {
     let ends = |kill_wait: u64| {
         let mut s = in_step();
         s.event(JobEvent::Carrier(CarrierEvent::KillWait(Span::from_secs(kill_wait))));
-        hears(&mut s, 1, Signal::TERM, true)
+        report_signal(&mut s, 1, Signal::TERM, true)
     };
     for (kill_wait, grace) in [(30, 5), (5, 3), (1, 0)] {
         let end = ToNode::SchedulerEnds { sig: Signal::TERM, grace: Span::from_secs(grace) };
@@ -59,7 +59,7 @@ fn scheduler_is_the_cause_when_rlaunch_itself_gets_sigterm_first() {
     s.event(JobEvent::Carrier(CarrierEvent::KillWait(Span::from_secs(5)))).signal(Signal::TERM).wait(999);
     assert_eq!(s.sent, []);
     let end = ToNode::SchedulerEnds { sig: Signal::TERM, grace: Span::from_secs(3) };
-    assert_eq!(hears(&mut s, 0, Signal::TERM, false), [end.clone(), end]);
+    assert_eq!(report_signal(&mut s, 0, Signal::TERM, false), [end.clone(), end]);
     let is_ending = |what: &What| matches!(what, What::Ending { cause: Cause::Scheduler { .. }, .. });
     assert!(s.log.iter().any(is_ending), "{:?}", s.log);
     s.sent.clear();
@@ -77,7 +77,7 @@ fn sigterm_of_the_user_has_the_whole_grace() {
     assert_eq!(s.ending_of(), (Signal::TERM, RanksState::Running));
     // The scheduler's comes later: the grace ends before it kills.
     let shorter = ToNode::SchedulerEnds { sig: Signal::TERM, grace: Span::from_secs(3) };
-    assert_eq!(hears(&mut s, 0, Signal::TERM, false), [shorter.clone(), shorter]);
+    assert_eq!(report_signal(&mut s, 0, Signal::TERM, false), [shorter.clone(), shorter]);
     // The user does not wait, or sends another signal.
     let mut s = in_step();
     s.signal(Signal::TERM).wait(100).signal(Signal::TERM);
@@ -92,7 +92,7 @@ fn sigterm_of_the_user_has_the_whole_grace() {
 fn scheduler_is_the_cause_when_it_kills_the_step_after_sigterm() {
     let mut s = in_step();
     s.signal(Signal::TERM);
-    hears(&mut s, 0, Signal::TERM, true);
+    report_signal(&mut s, 0, Signal::TERM, true);
     for node in [0, 1].map(NodeId::new) {
         s.event(JobEvent::EdgeClosed { node, why: CloseReason::Eof });
     }
@@ -105,19 +105,19 @@ fn scheduler_is_the_cause_when_it_kills_the_step_after_sigterm() {
 fn another_signal_reaches_each_rank_once() {
     let usr1 = || ToNode::Signal { sig: Signal::USR1 };
     let mut s = in_step();
-    assert_eq!(hears(&mut s, 0, Signal::USR1, false), [usr1(), usr1()], "to both hosts");
-    assert_eq!(hears(&mut s, 1, Signal::USR1, false), [], "the same one");
-    assert_eq!(hears(&mut s, 1, Signal::USR1, false), [usr1(), usr1()], "a second one");
-    assert_eq!(hears(&mut s, 0, Signal::USR1, false), []);
-    assert_eq!(hears(&mut s, 0, Signal::USR2, true), [], "ranks have it");
-    let told = s.log.iter().filter(|what| matches!(what, What::News(JobNews::SchedulerSignal { .. })));
-    assert_eq!(told.count(), 3);
+    assert_eq!(report_signal(&mut s, 0, Signal::USR1, false), [usr1(), usr1()], "to both hosts");
+    assert_eq!(report_signal(&mut s, 1, Signal::USR1, false), [], "the same one");
+    assert_eq!(report_signal(&mut s, 1, Signal::USR1, false), [usr1(), usr1()], "a second one");
+    assert_eq!(report_signal(&mut s, 0, Signal::USR1, false), []);
+    assert_eq!(report_signal(&mut s, 0, Signal::USR2, true), [], "ranks have it");
+    let reports = s.log.iter().filter(|what| matches!(what, What::News(JobNews::SchedulerSignal { .. })));
+    assert_eq!(reports.count(), 3);
 }
 
 #[test]
 fn without_a_scheduler_such_a_word_means_nothing() {
     let mut s = Script::running(&spec(1));
-    assert_eq!(hears(&mut s, 0, Signal::TERM, true), []);
+    assert_eq!(report_signal(&mut s, 0, Signal::TERM, true), []);
 }
 
 /// A suspended host sends no heartbeat, for longer than a lease.
@@ -125,15 +125,15 @@ fn without_a_scheduler_such_a_word_means_nothing() {
 fn suspended_host_is_lost_only_after_the_limit() {
     for is_resumed in [true, false] {
         let mut s = in_step();
-        assert_eq!(hears(&mut s, 1, Signal::CONT, false), [], "without a suspension it means nothing");
-        assert_eq!(hears(&mut s, 1, Signal::TSTP, false), [ToNode::HoldLease(Span::from_secs(3_600))]);
-        assert_eq!(hears(&mut s, 0, Signal::TSTP, false), [ToNode::HoldLease(Span::from_secs(3_600))]);
+        assert_eq!(report_signal(&mut s, 1, Signal::CONT, false), [], "without a suspension it means nothing");
+        assert_eq!(report_signal(&mut s, 1, Signal::TSTP, false), [ToNode::HoldLease(Span::from_secs(3_600))]);
+        assert_eq!(report_signal(&mut s, 0, Signal::TSTP, false), [ToNode::HoldLease(Span::from_secs(3_600))]);
         let is_lost = |s: &Script| s.log.iter().any(|what| matches!(what, What::HostLost { .. }));
         s.wait(3_000_000);
         assert!(!is_lost(&s));
         if is_resumed {
-            hears(&mut s, 0, Signal::CONT, false);
-            hears(&mut s, 1, Signal::CONT, false);
+            report_signal(&mut s, 0, Signal::CONT, false);
+            report_signal(&mut s, 1, Signal::CONT, false);
         }
         // The time of a lease, with a margin, is 36.3 s.
         let left = if is_resumed { 0 } else { 600_000 };
@@ -151,9 +151,9 @@ fn suspended_host_is_lost_only_after_the_limit() {
 
 /// A signal of the user's (`scancel --signal=TSTP`) stops nothing: the host runs, and can be lost as any other.
 #[test]
-fn host_that_is_heard_after_the_announcement_was_not_suspended() {
+fn host_that_answers_after_the_announcement_was_not_suspended() {
     let mut s = in_step();
-    hears(&mut s, 0, Signal::TSTP, false);
+    report_signal(&mut s, 0, Signal::TSTP, false);
     s.wait(6_000);
     for node in [0, 1].map(NodeId::new) {
         s.event(JobEvent::Beat { node, beat: Beat { own: 6_000, echo: 0 } });

@@ -1,7 +1,7 @@
 //! Hosts that are lost after the start, and another generation without them.
 
 use super::fewer::{left_out, three};
-use super::hosts::{done, hello, told};
+use super::hosts::{done, hello, recipients};
 use super::*;
 use rlaunch_base::capped::Capped;
 use rlaunch_base::time::HostTime;
@@ -13,7 +13,7 @@ use rlaunch_protocol::wire::round::{Enrolled, RoundUp};
 use rlaunch_protocol::wire::to_node::{PortPlan, Rendezvous};
 use rlaunch_protocol::wire::to_root::{Exited, Started, Usage};
 
-const UNHEARD: Lost = Lost::Unheard;
+const UNHEARD: Lost = Lost::NoHeartbeat;
 const EOF: CloseReason = CloseReason::Eof;
 
 pub(super) fn node(n: u32) -> NodeId {
@@ -44,8 +44,8 @@ fn run_at(spec: &JobSpec, net: &'static str) -> Script {
         if !spec.placement.nodes[n as usize].local {
             s.event(JobEvent::EdgeUp { node: node(n) });
         }
-        s.hears_of(node(n), &hello(&alloc::format!("10.0.0.{}", n + 1), "10.0.0.9", 20_000));
-        s.hears_of(node(n), &ToRoot::Ready);
+        s.receive_from(node(n), &hello(&alloc::format!("10.0.0.{}", n + 1), "10.0.0.9", 20_000));
+        s.receive_from(node(n), &ToRoot::Ready);
     }
     started(&mut s, 0, &[0, 1, 2]);
     forget(&mut s);
@@ -61,22 +61,22 @@ pub(super) fn forget(s: &mut Script) {
 pub(super) fn started(s: &mut Script, first: u32, hosts: &[u32]) {
     for (n, host) in (0..).zip(hosts.iter().flat_map(|host| [host, host])) {
         let started = Started { proc: ProcId::new(first + n), pid: 100 + n, at: Script::at(s.now).host_time() };
-        s.hears_of(node(*host), &ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
+        s.receive_from(node(*host), &ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
     }
 }
 
 pub(super) fn ends(s: &mut Script, host: u32, proc: u32, status: Status) {
     let at = HostTime(Script::at(s.now).nanos());
     let (proc, usage) = (ProcId::new(proc), Usage::default());
-    s.hears_of(node(host), &ToRoot::Exited(Exited { proc, status, at, alive_at: at, asked: false, usage }));
+    s.receive_from(node(host), &ToRoot::Exited(Exited { proc, status, at, alive_at: at, asked: false, usage }));
 }
 
 pub(super) fn cleared(s: &mut Script, host: u32) {
     let port = 31_000 + u16::try_from(host).unwrap();
-    s.hears_of(node(host), &ToRoot::Cleared { left: 0, named: Capped::default(), port });
+    s.receive_from(node(host), &ToRoot::Cleared { left: 0, named: Capped::default(), port });
 }
 
-/// Time passes; these hosts are heard of.
+/// Time passes, in which these hosts send heartbeats.
 pub(super) fn beats(s: &mut Script, seconds: u32, hosts: &[u32]) {
     for _ in 0..seconds {
         s.wait(1000);
@@ -127,9 +127,9 @@ fn meets_without_the_first(s: &Script) {
 fn ranks_are_started_again_on_the_hosts_that_are_left_when_those_of_the_lost_one_have_surely_ended() {
     let mut s = runs(least(Some(4)));
     s.event(JobEvent::EdgeClosed { node: node(0), why: EOF });
-    assert_eq!(told(&s, &ToNode::Kill), [0], "whatever still hears it");
+    assert_eq!(recipients(&s, &ToNode::Kill), [0], "the host may still receive it");
     let clear = ToNode::Clear { sig: Signal::TERM, grace: Span::from_secs(5), port: PortPlan::Choose };
-    assert_eq!(told(&s, &clear), [1, 2]);
+    assert_eq!(recipients(&s, &clear), [1, 2]);
     [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
     beats(&mut s, 5, &[1, 2]);
     assert_eq!((said(&s), restart_orders(&s).0.len()), (vec![], 0), "the ranks of the lost one may still run");
@@ -145,7 +145,7 @@ fn ranks_are_started_again_on_the_hosts_that_are_left_when_those_of_the_lost_one
     for (proc, host) in [(6, 1), (7, 1), (8, 2), (9, 2)] {
         ends(&mut s, host, proc, exit(0));
     }
-    assert!(told(&s, &ToNode::Finish).ends_with(&[1, 2]), "{:?}", s.sent);
+    assert!(recipients(&s, &ToNode::Finish).ends_with(&[1, 2]), "{:?}", s.sent);
     [1, 2].into_iter().for_each(|host| done(&mut s, node(host), 0));
     s.drained();
     let report = s.last_report();
@@ -161,8 +161,8 @@ fn a_host_that_is_lost_with_its_guardian_is_given_up_when_it_does_not_answer() {
     for loss in [ToRoot::GuardianLost, ToRoot::InitLost] {
         let mut s = runs(least(Some(4)));
         beats(&mut s, 1, &[0, 1, 2]);
-        s.hears_of(node(0), &loss);
-        assert_eq!(told(&s, &ToNode::Kill), [0], "{loss:?}");
+        s.receive_from(node(0), &loss);
+        assert_eq!(recipients(&s, &ToNode::Kill), [0], "{loss:?}");
         [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
         beats(&mut s, 10, &[1, 2]);
         assert_eq!((s.severed, said(&s)), (0, vec![]), "the network may be slow");
@@ -170,7 +170,7 @@ fn a_host_that_is_lost_with_its_guardian_is_given_up_when_it_does_not_answer() {
         let awaited = |what: &&What| matches!(what, What::News(JobNews::HostAwaited { .. }));
         assert_eq!((s.severed, s.said.iter().filter(awaited).count(), said(&s).len()), (1, 1, 0));
         beats(&mut s, 30, &[1, 2]);
-        assert_eq!(said(&s), [(Some(node(0)), vec![node(0)], 4)], "its lease is over");
+        assert_eq!(said(&s), [(Some(node(0)), vec![node(0)], 4)], "its lease has expired");
         meets_without_the_first(&s);
     }
 }
@@ -266,13 +266,13 @@ fn rounds_that_are_used_up_when_a_host_is_lost_lead_to_a_generation_without_it()
     for host in 0..3 {
         let one = |n: u32| Enrolled { initial: Rank::new(n), proc: ProcId::new(n), keys: Capped::default() };
         let ranks = Capped::chunks([2 * host, 2 * host + 1].map(one)).remove(0);
-        s.hears_of(node(host), &ToRoot::Round(RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() }));
+        s.receive_from(node(host), &ToRoot::Round(RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() }));
     }
     s.event(JobEvent::GuardianEnded { node: node(0), end: GuardianEnd::Expired { left: 0, named: vec![] } });
     for host in [1, 2] {
         let round = rlaunch_base::id::Round::new(0);
         let up = RoundUp::Ready { round, ranks: Capped::default(), last: true, port: 21_000, pinged: false };
-        s.hears_of(node(host), &ToRoot::Round(up));
+        s.receive_from(node(host), &ToRoot::Round(up));
     }
     [1, 2].into_iter().for_each(|host| cleared(&mut s, host));
     s.wait(1200);
@@ -291,6 +291,6 @@ fn a_given_port_is_claimed_by_the_host_that_gets_rank_0_and_no_other() {
     let mut s = run(&spec);
     s.event(JobEvent::EdgeClosed { node: node(0), why: EOF });
     let clear = |port| ToNode::Clear { sig: Signal::TERM, grace: Span::from_secs(5), port };
-    let ordered = (told(&s, &clear(PortPlan::Claim(5000))), told(&s, &clear(PortPlan::None)));
+    let ordered = (recipients(&s, &clear(PortPlan::Claim(5000))), recipients(&s, &clear(PortPlan::None)));
     assert_eq!(ordered, (vec![1], vec![2]));
 }

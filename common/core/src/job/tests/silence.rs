@@ -16,7 +16,7 @@ fn answers(s: &mut Script, node: NodeId) {
     s.event(JobEvent::Beat { node, beat: Beat { own: echo, echo } });
 }
 
-/// Both are heard of for so many seconds.
+/// Both hosts send heartbeats for so many seconds.
 fn on_message(s: &mut Script, seconds: u64) {
     for _ in 0..seconds {
         s.wait(1_000);
@@ -25,8 +25,8 @@ fn on_message(s: &mut Script, seconds: u64) {
     }
 }
 
-/// We are not scheduled for so long.
-fn stands_still(s: &mut Script, ms: u64) {
+/// The launcher is suspended for so long.
+fn suspend(s: &mut Script, ms: u64) {
     s.now += ms;
 }
 
@@ -49,7 +49,7 @@ fn sole_loss(mut s: Script) -> (Cause, Vec<NodeId>) {
 fn launcher_suspended_beyond_lease_lost_all_hosts_itself() {
     let mut s = running();
     on_message(&mut s, 2);
-    stands_still(&mut s, 40_000);
+    suspend(&mut s, 40_000);
     expires(&mut s, OTHER);
     expires(&mut s, NODE);
     s.drained();
@@ -65,7 +65,7 @@ fn job_with_silent_hosts_ends_too() {
     // A laptop that slept: the connections are gone, or nothing comes through them.
     let mut s = running();
     on_message(&mut s, 2);
-    stands_still(&mut s, 3_600_000);
+    suspend(&mut s, 3_600_000);
     let why =
         CloseReason::Carrier(rlaunch_plan::bootstrap::CarrierKind::Ssh, rlaunch_plan::bootstrap::CarrierEnd::Code(255));
     s.event(JobEvent::EdgeClosed { node: OTHER, why }).wait(0).drained();
@@ -81,12 +81,12 @@ fn host_lost_before_is_not_lost_together() {
         s.wait(1_000);
         answers(&mut s, NODE);
     }
-    stands_still(&mut s, 40_000);
+    suspend(&mut s, 40_000);
     expires(&mut s, NODE);
     expires(&mut s, OTHER);
     s.drained();
     assert!(s.log.contains(&What::HostLost { node: NODE, lost: Lost::Starved(Span::from_secs(40)) }));
-    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Expired }, "whatever we heard of first");
+    assert_eq!(s.cause(), Cause::Lost { node: OTHER, lost: Lost::Expired }, "whichever loss was reported first");
     assert_eq!(s.last_report().together, []);
 }
 
@@ -99,7 +99,7 @@ fn falls_silent(s: &mut Script) {
     }
 }
 
-/// Until all leases are over.
+/// Waits until all leases have expired.
 fn waits(s: &mut Script) {
     for _ in 0..60 {
         s.wait(1_000);
@@ -108,7 +108,7 @@ fn waits(s: &mut Script) {
 }
 
 #[test]
-fn a_host_that_fell_silent_before_another_was_lost_is_told_with_it() {
+fn host_silent_before_another_loss_is_reported_with_it() {
     let mut s = running();
     falls_silent(&mut s);
     let why =
@@ -131,7 +131,7 @@ fn a_host_that_fell_silent_before_another_and_is_lost_is_the_first() {
 }
 
 #[test]
-fn a_host_that_fell_silent_before_a_rank_failed_is_told_with_it() {
+fn host_silent_before_a_rank_failure_is_reported_with_it() {
     for silent in [true, false] {
         let mut s = running();
         if silent {
@@ -143,7 +143,7 @@ fn a_host_that_fell_silent_before_a_rank_failed_is_told_with_it() {
         let (proc, at) = (ProcId::new(0), HostTime((harness::START + s.now) * MS));
         let (status, usage) = (Status::Exited(1), Usage::default());
         let exited = Exited { proc, status, at, alive_at: HostTime(harness::START * MS), asked: false, usage };
-        s.hears_of(NODE, &ToRoot::Exited(exited));
+        s.receive_from(NODE, &ToRoot::Exited(exited));
         exits(&mut s, 1, killed(Signal::TERM), at.0 / MS);
         done(&mut s, NODE, 0);
         waits(&mut s);
@@ -157,7 +157,7 @@ fn malformed_message_is_not_our_fault() {
     for why in [CloseReason::Malformed, CloseReason::Slow] {
         let mut s = running();
         on_message(&mut s, 2);
-        stands_still(&mut s, 40_000);
+        suspend(&mut s, 40_000);
         s.event(JobEvent::EdgeClosed { node: OTHER, why });
         assert!(s.log.contains(&What::HostLost { node: OTHER, lost: Lost::Agent(why) }));
     }
@@ -169,7 +169,7 @@ fn messages_during_suspension_do_not_hide_it() {
     on_message(&mut s, 2);
     // Its messages in that time are read first.
     let early = (harness::START + s.now + 29_000) * MS;
-    stands_still(&mut s, 40_000);
+    suspend(&mut s, 40_000);
     s.event(JobEvent::Beat { node: OTHER, beat: Beat { own: early, echo: early } });
     expires(&mut s, OTHER);
     assert_eq!(sole_loss(s).0, Cause::Lost { node: OTHER, lost: Lost::Starved(Span::from_secs(40)) });
@@ -194,25 +194,25 @@ fn a_lease_that_ends_while_we_look_is_not_our_doing() {
         s.wait(1_000);
         answers(&mut s, NODE);
     }
-    stands_still(&mut s, 26_000);
+    suspend(&mut s, 26_000);
     expires(&mut s, OTHER);
     assert_eq!(sole_loss(s).0, expired);
-    // We stood still, but not for so long.
+    // The launcher was suspended, but not for so long.
     let mut s = running();
     on_message(&mut s, 2);
-    stands_still(&mut s, 20_000);
+    suspend(&mut s, 20_000);
     expires(&mut s, OTHER);
     assert_eq!(sole_loss(s).0, expired);
-    // It has heard of us since.
+    // The host has got heartbeats since.
     let mut s = running();
     on_message(&mut s, 2);
-    stands_still(&mut s, 32_000);
+    suspend(&mut s, 32_000);
     on_message(&mut s, 3);
     expires(&mut s, OTHER);
     assert_eq!(sole_loss(s).0, expired);
 }
 
-/// Each of the two is heard of for the last time then, and the job ends.
+/// Each of the two hosts sends its last heartbeat then, and the job ends.
 fn lost_at(first: u64, second: u64) -> (Cause, Vec<NodeId>) {
     let mut s = running();
     s.wait(first);
@@ -225,9 +225,9 @@ fn lost_at(first: u64, second: u64) -> (Cause, Vec<NodeId>) {
 
 #[test]
 fn hosts_that_fell_silent_within_the_time_of_a_few_beats_are_lost_together() {
-    let cause = Cause::Lost { node: NODE, lost: Lost::Unheard };
-    assert_eq!(lost_at(5_000, 5_900), (cause.clone(), vec![NODE, OTHER]), "nobody can tell");
-    assert_eq!(lost_at(5_000, 9_000), (cause, vec![]), "it was heard of later");
+    let cause = Cause::Lost { node: NODE, lost: Lost::NoHeartbeat };
+    assert_eq!(lost_at(5_000, 5_900), (cause.clone(), vec![NODE, OTHER]), "the order is not known");
+    assert_eq!(lost_at(5_000, 9_000), (cause, vec![]), "its last heartbeat came later");
 }
 
 fn silent(s: &Script) -> Vec<&JobNews> {
@@ -276,7 +276,7 @@ fn agent_is_killed_after_the_grace() {
 }
 
 #[test]
-fn a_host_that_was_told_of_is_not_told_of_again() {
+fn reported_host_is_not_reported_again() {
     let mut s = running();
     let why =
         CloseReason::Carrier(rlaunch_plan::bootstrap::CarrierKind::Ssh, rlaunch_plan::bootstrap::CarrierEnd::Code(255));

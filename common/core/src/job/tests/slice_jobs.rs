@@ -74,7 +74,7 @@ fn up(s: &mut Script, n: u32) {
         panic!()
     };
     hello.tpu = Some(Box::new(TpuFacts::of_hostfile(NAMES[n as usize / 2], n % 2, 4)));
-    s.hears_of(node(n), &ToRoot::Hello(hello)).hears_of(node(n), &ToRoot::Ready);
+    s.receive_from(node(n), &ToRoot::Hello(hello)).receive_from(node(n), &ToRoot::Ready);
 }
 
 fn slice_up(s: &mut Script, slice: u32) {
@@ -125,12 +125,12 @@ fn runs(s: &mut Script) {
             .collect();
     for (node, proc) in asked {
         let started = Started { proc, pid: 100 + proc.get(), at: Script::at(s.now).host_time() };
-        s.hears_of(node, &ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
+        s.receive_from(node, &ToRoot::Started { procs: Capped::chunks([started]).remove(0) });
     }
 }
 
 fn cleared(s: &mut Script, n: u32) {
-    s.hears_of(
+    s.receive_from(
         node(n),
         &ToRoot::Cleared { left: 0, named: Capped::default(), port: 30_000 + u16::try_from(n).unwrap() },
     );
@@ -230,7 +230,7 @@ fn clears(s: &Script) -> Vec<u32> {
 fn exits(s: &mut Script, proc: u32, host: u32, status: Status, asked: bool) {
     let at = Script::at(s.now).host_time();
     let exited = Exited { proc: ProcId::new(proc), status, at, alive_at: at, asked, usage: Usage::default() };
-    s.hears_of(node(host), &ToRoot::Exited(exited));
+    s.receive_from(node(host), &ToRoot::Exited(exited));
 }
 
 fn restarts(s: &Script) -> Vec<(u32, RestartCause)> {
@@ -310,7 +310,7 @@ fn failure_before_the_job_grows_counts_as_a_failure() {
     // Its report was on its way when ranks were ordered to end.
     let exited =
         Exited { proc: ProcId::new(1), status: exit(3), at, alive_at: at, asked: false, usage: Usage::default() };
-    s.hears_of(node(1), &ToRoot::Exited(exited));
+    s.receive_from(node(1), &ToRoot::Exited(exited));
     (0..4).for_each(|host| cleared(&mut s, host));
     s.wait(1);
     (0..10).for_each(|host| done(&mut s, node(host), 0));
@@ -465,7 +465,7 @@ fn lost_spare_host_disturbs_no_run_and_is_reached_again() {
 #[test]
 fn warned_slice_is_replaced_and_is_not_up_until_its_host_has_come_back() {
     let mut s = running();
-    s.hears_of(node(2), &ToRoot::Warned(WarningSource::Preempted));
+    s.receive_from(node(2), &ToRoot::Warned(WarningSource::Preempted));
     (0..8).for_each(|host| cleared(&mut s, host));
     s.wait(1500);
     assert_eq!(slices(&s), [("aecd".into(), 0)], "the warned slice is no spare");
@@ -489,7 +489,7 @@ fn program_that_no_host_has_ends_the_job_at_once() {
     let why = NodeRefusal::Program { app: AppIndex::new(0), error };
     for host in 0..10 {
         s.event(JobEvent::EdgeUp { node: node(host) });
-        s.hears_of(node(host), &ToRoot::Refused(why.clone()));
+        s.receive_from(node(host), &ToRoot::Refused(why.clone()));
     }
     (0..10).for_each(|host| done(&mut s, node(host), 0));
     s.drained();
@@ -502,7 +502,7 @@ fn failure_of_a_rank_is_no_preemption() {
     let at = Script::at(s.now).host_time();
     let exited =
         Exited { proc: ProcId::new(1), status: exit(3), at, alive_at: at, asked: false, usage: Usage::default() };
-    s.hears_of(node(1), &ToRoot::Exited(exited));
+    s.receive_from(node(1), &ToRoot::Exited(exited));
     (0..8).for_each(|host| cleared(&mut s, host));
     (0..10).for_each(|host| done(&mut s, node(host), 0));
     s.drained();
@@ -522,12 +522,12 @@ fn job_that_succeeds_ends_its_spare_hosts_too() {
             asked: false,
             usage: Usage::default(),
         };
-        s.hears_of(node(rank), &ToRoot::Exited(exited));
+        s.receive_from(node(rank), &ToRoot::Exited(exited));
     }
-    let told = |what: &ToNode| {
+    let recipients = |what: &ToNode| {
         s.to.iter().zip(&s.sent).filter(|(_, msg)| *msg == what).map(|(to, _)| to.get()).collect::<Vec<_>>()
     };
-    assert_eq!((told(&ToNode::Finish), told(&ToNode::Kill)), ((0..8).collect(), vec![8, 9]));
+    assert_eq!((recipients(&ToNode::Finish), recipients(&ToNode::Kill)), ((0..8).collect(), vec![8, 9]));
     (0..10).for_each(|host| done(&mut s, node(host), 0));
     s.drained();
     assert_eq!((s.finished, s.cause()), (Some(Ending::Code(0)), Cause::Success));

@@ -32,7 +32,7 @@ fn each_host_gets_the_hosts_with_their_tasks_and_its_ranks() {
         let mut s = Script::new(&spec);
         for n in [NODE, node(1)] {
             s.event(JobEvent::EdgeUp { node: n });
-            s.hears_of(n, &super::hosts::hello("10.0.0.1", "10.0.0.9", 20_000)).hears_of(n, &ToRoot::Ready);
+            s.receive_from(n, &super::hosts::hello("10.0.0.1", "10.0.0.9", 20_000)).receive_from(n, &ToRoot::Ready);
         }
         steps(met(&s))
     };

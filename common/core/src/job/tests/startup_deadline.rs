@@ -1,6 +1,6 @@
 //! Hosts that were reached, and are not ready in time.
 
-use super::hosts::{done, hello, met, ranks, told, two};
+use super::hosts::{done, hello, met, ranks, recipients, two};
 use super::*;
 use rlaunch_protocol::spec::JobSpec;
 
@@ -13,7 +13,7 @@ fn is_up(s: &mut Script, node: NodeId) {
 }
 
 fn introduces(s: &mut Script, node: NodeId) {
-    s.hears_of(node, &hello("10.0.0.1", "10.0.0.9", 20_000));
+    s.receive_from(node, &hello("10.0.0.1", "10.0.0.9", 20_000));
 }
 
 /// Two hosts, the first of which is ready.
@@ -22,7 +22,7 @@ fn one_of_two(least: Option<u32>) -> Script {
     is_up(&mut s, NODE);
     is_up(&mut s, OTHER);
     introduces(&mut s, NODE);
-    s.hears_of(NODE, &ToRoot::Ready);
+    s.receive_from(NODE, &ToRoot::Ready);
     s
 }
 
@@ -37,9 +37,9 @@ fn a_host_that_is_not_ready_in_time_is_named_and_not_waited_for() {
             introduces(&mut s, OTHER);
         }
         s.wait(4_999);
-        assert_eq!((s.severed, told(&s, &ToNode::Kill)), (0, vec![]));
+        assert_eq!((s.severed, recipients(&s, &ToNode::Kill)), (0, vec![]));
         s.wait(1);
-        assert_eq!((s.severed, told(&s, &ToNode::Kill)), (1, vec![0]), "its guardian ends it");
+        assert_eq!((s.severed, recipients(&s, &ToNode::Kill)), (1, vec![0]), "its guardian ends it");
         done(&mut s, NODE, 0);
         s.drained();
         assert_eq!(s.cause(), Cause::Unreachable { node: OTHER, failed: 1, asked: 2 });
@@ -62,24 +62,24 @@ fn time_in_which_the_launcher_was_stopped_is_taken_from_no_host() {
 }
 
 #[test]
-fn a_job_that_can_do_without_it_goes_on() {
+fn job_continues_without_a_late_host_that_it_can_spare() {
     let mut s = one_of_two(Some(1));
     s.wait(5_000);
     assert_eq!((s.severed, s.placements.len(), met(&s).len()), (1, 1, 1));
     assert_eq!(ranks(&s), [(0, 0, 0), (0, 1, 1)]);
     // It was slow, or its guardian has ended it: nothing follows.
     introduces(&mut s, OTHER);
-    s.hears_of(OTHER, &ToRoot::Ready);
+    s.receive_from(OTHER, &ToRoot::Ready);
     s.event(JobEvent::GuardianEnded { node: OTHER, end: GuardianEnd::Record { left: 1, named: vec![] } });
     s.event(JobEvent::EdgeClosed { node: OTHER, why: CloseReason::Eof });
-    assert!(s.finished.is_none() && told(&s, &ToNode::Kill) == [1], "what is there has nothing to do");
+    assert!(s.finished.is_none() && recipients(&s, &ToNode::Kill) == [1], "what is there has nothing to do");
 }
 
 #[test]
 fn a_host_that_was_ready_is_never_late() {
     let mut s = one_of_two(None);
     introduces(&mut s, OTHER);
-    s.hears_of(OTHER, &ToRoot::Ready);
+    s.receive_from(OTHER, &ToRoot::Ready);
     s.wait(6_000);
     assert_eq!((s.severed, ranks(&s).len()), (0, 4));
 }

@@ -38,7 +38,7 @@ fn led() -> JobSpec {
 }
 
 fn has_port(s: &mut Script, port: u16) {
-    s.hears(ToRoot::WorldPort { world: GEN, port });
+    s.receive(ToRoot::WorldPort { world: GEN, port });
 }
 
 fn ranks(s: &Script) -> Vec<Delta> {
@@ -152,7 +152,7 @@ fn end_of_a_rank_is_published_with_its_last_words() {
     s.exits(1, exit(4), (1, 20));
     assert_eq!(s.ended_keys, [], "its last words are not known");
     let facts = Facts { tail: "boom\n".into(), ..Facts::default() };
-    s.hears(ToRoot::Postmortem { proc: ProcId::new(1), facts });
+    s.receive(ToRoot::Postmortem { proc: ProcId::new(1), facts });
     let text = "how=exit\ncode=4\nsignal=0\ncore=0\nasked=0\noom=-\nhost=here\npid=101\nerror=\n\nboom\n";
     assert_eq!(s.ended_keys, [("rlaunch/ended/gen/0".into(), Some(text.into()))]);
     s.exits(2, exit(0), (1, 20));
@@ -190,7 +190,7 @@ fn request() -> Request {
 }
 
 fn orders(s: &mut Script, order: RankOrder) {
-    s.hears(ToRoot::Order(Box::new(order)));
+    s.receive(ToRoot::Order(Box::new(order)));
 }
 
 /// The text of the refusal, or of nothing.
@@ -214,7 +214,7 @@ fn answers(s: &Script) -> Vec<String> {
 fn started(s: &mut Script, ranks: core::ops::Range<u32>) {
     let started = |n: u32| Started { proc: ProcId::new(n), pid: 100 + n, at: Script::at(u64::from(n)).host_time() };
     for procs in Capped::chunks(ranks.map(started)) {
-        s.hears(ToRoot::Started { procs });
+        s.receive(ToRoot::Started { procs });
     }
 }
 
@@ -304,7 +304,7 @@ fn nothing_remains_of_a_world_of_which_one_rank_cannot_be_started() {
     started(&mut s, 1..2);
     s.sent.clear();
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./w".into(), found: Found::Nothing };
-    s.hears(ToRoot::SpawnFailed { proc: ProcId::new(2), error });
+    s.receive(ToRoot::SpawnFailed { proc: ProcId::new(2), error });
     assert_eq!(answers(&s), ["rank 1 of the new world cannot be started on here: ./w: no such file or directory"]);
     assert!(s.sent.contains(&ToNode::EndWorld { world: GEN, sig: Signal::KILL, grace: Span::ZERO }));
     s.now = 20;
@@ -316,7 +316,7 @@ fn nothing_remains_of_a_world_of_which_one_rank_cannot_be_started() {
 fn spawns(s: &mut Script, world: WorldId, first: u32, request: Request) -> String {
     s.sent.clear();
     orders(s, asks(request));
-    s.hears(ToRoot::WorldPort { world, port: PORT });
+    s.receive(ToRoot::WorldPort { world, port: PORT });
     started(s, first..first + 2);
     answers(s).pop().unwrap_or_default()
 }
@@ -407,7 +407,7 @@ fn name_of_the_first_group_is_free_after_its_ranks_have_ended() {
     assert_eq!(answers(&s), ["the job has a group gen already"], "one of its ranks runs");
     s.exits(1, exit(0), (1, 20)).sent.clear();
     orders(&mut s, order());
-    s.hears(ToRoot::WorldPort { world: WorldId::new(2), port: PORT });
+    s.receive(ToRoot::WorldPort { world: WorldId::new(2), port: PORT });
     started(&mut s, 3..5);
     assert_eq!(answers(&s), ["2 gen 2"]);
     assert_eq!(s.ended_keys.last(), Some(&("rlaunch/ended/gen/1".to_owned(), None)), "{:?}", s.ended_keys);
@@ -420,11 +420,11 @@ fn workers_of_a_controller_with_an_mpi_library_are_no_ranks_of_mpi() {
     let mut s = Script::running(&self::spec(1).with(|settings| settings.mpi.served = true));
     spawns(&mut s, GEN, 1, request());
     s.now = 20;
-    s.hears(loaded()).exits(1, exit(0), (1, 20)).exits(2, exit(0), (1, 20)).exits(0, exit(0), (1, 20)).report();
+    s.receive(loaded()).exits(1, exit(0), (1, 20)).exits(2, exit(0), (1, 20)).exits(0, exit(0), (1, 20)).report();
     assert!(!apart(&s), "the controller is the only rank of its world");
     let mut s = Script::running(&self::spec(2).with(|settings| settings.mpi.served = true));
     s.now = 20;
-    s.hears(loaded()).exits(0, exit(0), (1, 20)).exits(1, exit(0), (1, 20)).report();
+    s.receive(loaded()).exits(0, exit(0), (1, 20)).exits(1, exit(0), (1, 20)).report();
     assert!(apart(&s));
 }
 

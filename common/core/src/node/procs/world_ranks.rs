@@ -69,13 +69,13 @@ impl Procs {
 
     /// Drops a process of a closed world of which nothing more can come: worlds begin and end as long as the job runs.
     pub(super) fn forget(&mut self, proc: ProcId) {
-        let is_over = |entry: &Proc| match entry.state {
+        let is_finished = |entry: &Proc| match entry.state {
             State::Reaped => !entry.out_open && !entry.err_open,
             State::Failed => true,
             State::Queued | State::Spawning(_) | State::Running | State::Ended => false,
         };
         let is_closed = |world| world > WorldId::new(0) && self.worlds.rendezvous(world).is_none();
-        if self.table.get(&proc).is_some_and(|entry| is_over(entry) && is_closed(entry.world)) {
+        if self.table.get(&proc).is_some_and(|entry| is_finished(entry) && is_closed(entry.world)) {
             self.table.remove(&proc);
             self.after.remove(&proc);
         }
@@ -87,7 +87,7 @@ impl Procs {
         [self.table.len(), self.after.len(), self.apps.len()]
     }
 
-    /// The time of a world that is being ended is over. Its ranks are killed at once; the search for what they have left takes its time.
+    /// Kills the ranks of a world whose time to end has expired, at once. The search for remaining processes takes its time.
     pub(super) fn kill_world(&self, cx: &mut Cx<'_>, world: WorldId) {
         self.signal_each(cx, Signal::KILL, |proc| self.is_of(proc, world));
         self.kill_sessions(cx, world, |state| matches!(state, State::Running | State::Ended));

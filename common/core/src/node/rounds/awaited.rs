@@ -35,7 +35,7 @@ impl Rounds {
     fn waits_for_ranks(&self) -> bool {
         let any_registered = || self.members.values().any(|member| member.session.is_some() && member.part.is_in());
         match self.state {
-            State::Gathering => self.told.is_none() && any_registered() && self.awaited_ranks().next().is_some(),
+            State::Gathering => self.sent_terms.is_none() && any_registered() && self.awaited_ranks().next().is_some(),
             State::Interrupting => true,
             State::Running { .. } | State::Reserving | State::Waiting | State::Over | State::Off => false,
         }

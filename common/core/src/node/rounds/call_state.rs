@@ -1,14 +1,14 @@
 //! Calls that follow one another in the same processes: `restart::calls`, as a node sees them.
 //!
-//! A process registers anew for each, with a session of its own; what is still said in the one before is nothing then. A discarded rank,
-//! or one that has left, is in none of them. A process that was started late is calls behind the others: its own are done before they
-//! begin.
+//! A process registers anew for each call, with a session of its own. Later messages of the session before are ignored. A discarded rank,
+//! or a rank that has left, is in none of them. A process that was started late has done fewer calls than the others: the calls that it
+//! missed are done before they begin.
 
 use super::{LocalState, Rounds, State};
 use crate::node::{Cx, NodeAction, SessionAction};
 use alloc::boxed::Box;
 use rlaunch_base::id::{Rank, Round, SessionId};
-use rlaunch_protocol::wire::frozen::client::client_round::{Heard, Said};
+use rlaunch_protocol::wire::frozen::client::client_round::{AgentMessage, ClientMessage};
 
 impl Rounds {
     /// A round, as programs count: from the first of their call.
@@ -18,21 +18,24 @@ impl Rounds {
 
     /// The work of this call is done on all ranks.
     pub(super) fn finish(&mut self, cx: &mut Cx<'_>, round: Round) {
-        let heard = Heard::Finish(self.in_call(round));
+        let order = AgentMessage::Finish(self.in_call(round));
         for member in self.members.values_mut().filter(|member| member.part.is_in()) {
             let session = member.session.take();
             session.iter().for_each(|session| {
                 self.sessions.remove(session);
-                cx.act(NodeAction::Sessions(SessionAction::Send { session: *session, heard: Box::new(heard.clone()) }));
+                cx.act(NodeAction::Sessions(SessionAction::Send {
+                    session: *session,
+                    message: Box::new(order.clone()),
+                }));
             });
             match (member.part, session) {
                 // The watch finds out and reports whether its process continues without a session.
                 (LocalState::Lost(_), _) | (_, None) => {}
-                // Nobody takes back that one is ended.
+                // The order to end a process is not taken back.
                 (LocalState::Ending, _) => {}
                 (_, Some(session)) => {
                     member.watch.done();
-                    (member.part, member.told, member.took_part) = (LocalState::Absent, false, true);
+                    (member.part, member.is_reported, member.took_part) = (LocalState::Absent, false, true);
                     member.calls = member.calls.saturating_add(1);
                     self.closing.insert(session, (member.initial(), member.proc()));
                 }
@@ -40,13 +43,13 @@ impl Rounds {
         }
         self.call = self.call.saturating_add(1);
         self.state = State::Gathering;
-        self.told = None;
+        self.sent_terms = None;
         self.parts.clear();
         self.use_port(cx, false);
     }
 
     /// A session of a call that is done says something: of its hooks, which are to come to an end, unless the next call has begun.
-    pub(super) fn closes(&mut self, cx: &Cx<'_>, session: SessionId, said: &Said) {
+    pub(super) fn closes(&mut self, cx: &Cx<'_>, session: SessionId, said: &ClientMessage) {
         let Some(member) = self.closing.get(&session).and_then(|(rank, proc)| {
             let member = self.members.get_mut(rank)?;
             (member.proc() == *proc && member.part == LocalState::Absent).then_some(member)
@@ -54,10 +57,13 @@ impl Rounds {
             return;
         };
         match said {
-            Said::Hooks(_, run) if self.state != State::Off => member.watch.hooks(cx.now, *run),
-            Said::Section(_, span) => member.watch.section(cx.now, *span),
-            Said::Register(_) | Said::Fault(..) | Said::Ready(..) | Said::Returned(_) => {}
-            Said::Leave(..) | Said::Alive(..) | Said::Hooks(..) => {}
+            ClientMessage::Hooks(_, run) if self.state != State::Off => member.watch.hooks(cx.now, *run),
+            ClientMessage::Section(_, span) => member.watch.section(cx.now, *span),
+            ClientMessage::Register(_)
+            | ClientMessage::Fault(..)
+            | ClientMessage::Ready(..)
+            | ClientMessage::Returned(_) => {}
+            ClientMessage::Leave(..) | ClientMessage::Alive(..) | ClientMessage::Hooks(..) => {}
         }
         self.soonest.mind(&member.watch, &self.limits);
     }
@@ -78,11 +84,14 @@ impl Rounds {
         self.members.get(&rank).is_some_and(|member| member.calls < self.call)
     }
 
-    /// That call is over for it.
+    /// Ends a call that is done for a process that comes late to it.
     pub(super) fn catch_up(&mut self, cx: &mut Cx<'_>, session: SessionId, rank: Rank) {
         let Some(member) = self.members.get_mut(&rank) else { return };
         member.calls = member.calls.saturating_add(1);
         self.closing.insert(session, (rank, member.proc()));
-        cx.act(NodeAction::Sessions(SessionAction::Send { session, heard: Box::new(Heard::Finish(Round::new(0))) }));
+        cx.act(NodeAction::Sessions(SessionAction::Send {
+            session,
+            message: Box::new(AgentMessage::Finish(Round::new(0))),
+        }));
     }
 }

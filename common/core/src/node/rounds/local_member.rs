@@ -16,8 +16,8 @@ pub(super) struct LocalMember {
     pub(super) part: LocalState,
     /// Its terms, as lines.
     pub(super) terms: OsBytes,
-    /// The launcher knows that it has registered.
-    pub(super) told: bool,
+    /// Whether the launcher knows that the rank has registered.
+    pub(super) is_reported: bool,
     /// How many calls of its process are done.
     pub(super) calls: u32,
     /// Whether it has been in a round with the others.
@@ -91,7 +91,7 @@ impl LocalMember {
             session: None,
             part: LocalState::Absent,
             terms: OsBytes::default(),
-            told: false,
+            is_reported: false,
             calls: 0,
             took_part: false,
             keys: Capped::default(),

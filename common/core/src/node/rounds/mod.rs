@@ -1,9 +1,9 @@
-//! Rounds, as a node sees them: who of its ranks takes part, who is in its function, and who is out of it.
+//! Rounds, as a node sees them: the ranks that take part, those in their function, and those out of it.
 //!
-//! The launcher decides, and hears of ranks together where it can do nothing before the last of them. Facts that only this host can know
-//! are found here: a rank that hangs, a session that ends. A process that was ordered to end, or is about to be, is waited for. So when
-//! the next round begins its devices and ports are free, and it writes nothing any more. The wait is limited: a process that SIGKILL does
-//! not end within `UNKILLABLE`, or that lives long after its session, holds up no round.
+//! The launcher decides. Ranks are reported to it together where it can do nothing before the last of them. Facts that only this host can
+//! know are found here: a rank that hangs, a session that ends. A process that was ordered to end, or is about to be, is waited for. When
+//! the next round begins, its devices and ports are thus free, and it writes nothing any more. The wait is limited: a process that
+//! SIGKILL does not end within `UNKILLABLE`, or that lives long after its session, holds up no round.
 
 mod awaited;
 mod call_state;
@@ -30,7 +30,7 @@ use rlaunch_base::rank_set::RankSet;
 use rlaunch_base::signal::Signal;
 use rlaunch_base::time::{Mono, Span};
 use rlaunch_protocol::rank_fault::{FaultKind, Leave};
-use rlaunch_protocol::wire::frozen::client::client_round::{Dismissal, Heard, Said};
+use rlaunch_protocol::wire::frozen::client::client_round::{AgentMessage, ClientMessage, Dismissal};
 use rlaunch_protocol::wire::round::{KEY, RoundMember, RoundRendezvous};
 use rlaunch_protocol::wire::to_node::{Delta, Rendezvous, Start};
 use rlaunch_restart::detect::{HangLimits, Soonest};
@@ -83,12 +83,12 @@ pub(super) struct Rounds {
     awaits: Span,
     soonest: Soonest,
     awaited: Awaited,
-    /// When something was heard, or looked at, last.
+    /// When a message came, or ranks were looked at, last.
     seen: Mono,
     /// Whether the launcher knows that a rank waits here for others in vain.
     alone: bool,
-    /// The launcher has heard who has registered, and under which terms.
-    told: Option<OsBytes>,
+    /// The terms that were sent to the launcher with the registered ranks.
+    sent_terms: Option<OsBytes>,
     /// Whether the launcher has got a refusal.
     refused: bool,
     /// Whether the host is about to be taken away, and with it every rank that registers from now on.
@@ -154,7 +154,7 @@ impl Default for Rounds {
             awaited: Awaited::None,
             seen: Mono::default(),
             alone: false,
-            told: None,
+            sent_terms: None,
             refused: false,
             warned: false,
             parts: Vec::new(),
@@ -231,7 +231,7 @@ impl Rounds {
             Some(member) => Some((delta.proc, Some(member.proc()))),
             None => Some((delta.proc, None)),
         };
-        // Behind a call too: the next one may have begun elsewhere.
+        // After a call, too: the next one may have begun elsewhere.
         let may = self.state.is_open() || (self.state == State::Gathering && self.call > 0);
         let pairs: Vec<_> = deltas.iter().map(before).collect::<Option<_>>().filter(|_| may)?;
         deltas.iter().for_each(|delta| self.take_in(*delta));
@@ -280,7 +280,7 @@ impl Rounds {
         match came {
             Ok((initial, _)) if self.is_behind(initial) => self.catch_up(cx, session, initial),
             Ok((initial, terms)) => {
-                if self.told.is_none() {
+                if self.sent_terms.is_none() {
                     self.limits = HangLimits { others: self.awaits, ..HangLimits::from(&terms) };
                 }
                 self.sessions.insert(session, initial);
@@ -290,7 +290,7 @@ impl Rounds {
                         // Hooks of the call before have come to their end.
                         member.watch.rest();
                     }
-                    // Its keys are its own, and told as such: what is left is what many ask for.
+                    // Its keys are its own, and are reported as such: the remaining terms are common to many ranks.
                     member.keys = Capped::chunks(terms.own).into_iter().next().unwrap_or_default();
                     let shared = |(name, _): &&(OsBytes, OsBytes)| !name.starts_with(b"key.");
                     let asked: Vec<_> = asked.iter().filter(shared).cloned().collect();
@@ -300,8 +300,8 @@ impl Rounds {
                 self.report_progress(cx);
             }
             Err(why) => {
-                let heard = Heard::Dismissed(Dismissal::Refused, OsBytes::from(why));
-                cx.act(NodeAction::Sessions(SessionAction::Send { session, heard: Box::new(heard) }));
+                let order = AgentMessage::Dismissed(Dismissal::Refused, OsBytes::from(why));
+                cx.act(NodeAction::Sessions(SessionAction::Send { session, message: Box::new(order) }));
                 cx.act(NodeAction::Sessions(SessionAction::End { session }));
             }
         }
@@ -340,14 +340,14 @@ impl Rounds {
     }
 
     /// Handles a message of a session.
-    pub(super) fn on_session_message(&mut self, cx: &mut Cx<'_>, session: SessionId, said: Said) {
+    pub(super) fn on_session_message(&mut self, cx: &mut Cx<'_>, session: SessionId, said: ClientMessage) {
         let (round, limits) = (self.in_call(self.round), self.limits);
         let Some(member) = self.sessions.get(&session).and_then(|rank| self.members.get_mut(rank)) else {
             return self.closes(cx, session, &said);
         };
         let initial = member.initial();
         match said {
-            Said::Fault(of, text)
+            ClientMessage::Fault(of, text)
                 if of == round && matches!(member.part, LocalState::Working | LocalState::Reserve) =>
             {
                 member.watch.leave(cx.now, Span::ZERO, &limits);
@@ -356,8 +356,10 @@ impl Rounds {
                     self.report_fault(cx, initial, FaultKind::Exception, &text);
                 }
             }
-            Said::Ready(of, keys) if of == round && member.part.is_interrupted() => self.is_out(cx, initial, keys),
-            Said::Returned(of) if of == round && member.part == LocalState::Working => {
+            ClientMessage::Ready(of, keys) if of == round && member.part.is_interrupted() => {
+                self.is_out(cx, initial, keys)
+            }
+            ClientMessage::Returned(of) if of == round && member.part == LocalState::Working => {
                 member.part = LocalState::Returned;
                 // It may have the interrupt already.
                 if matches!(self.state, State::Running { .. }) {
@@ -366,33 +368,41 @@ impl Rounds {
                 }
                 self.report_progress(cx);
             }
-            Said::Leave(why, text) if member.part.is_in() && member.part != LocalState::Ending => {
+            ClientMessage::Leave(why, text) if member.part.is_in() && member.part != LocalState::Ending => {
                 member.put_out();
                 self.report_fault(cx, initial, FaultKind::Left(why), &text);
                 self.report_progress(cx);
             }
-            Said::Alive(of, pinged) if of == round => {
+            ClientMessage::Alive(of, pinged) if of == round => {
                 member.watch.alive(cx.now, pinged);
                 member.pinged |= pinged;
                 // With the first word in a round its silence begins to count.
                 self.soonest.mind(&member.watch, &limits);
             }
-            Said::Section(of, span) if of == round => {
+            ClientMessage::Section(of, span) if of == round => {
                 member.watch.section(cx.now, span);
                 self.soonest.mind(&member.watch, &limits);
             }
             // Of who takes no part any more too, in whatever round.
-            Said::Hooks(of, run) if (of == round || member.part == LocalState::Out) && self.state != State::Off => {
+            ClientMessage::Hooks(of, run)
+                if (of == round || member.part == LocalState::Out) && self.state != State::Off =>
+            {
                 member.watch.hooks(cx.now, run);
                 self.soonest.mind(&member.watch, &limits);
             }
-            Said::Section(_, span) if member.part == LocalState::Out => {
+            ClientMessage::Section(_, span) if member.part == LocalState::Out => {
                 member.watch.section(cx.now, span);
                 self.soonest.mind(&member.watch, &limits);
             }
             // A message of an earlier round, or of a rank that is out.
-            Said::Fault(..) | Said::Ready(..) | Said::Returned(_) | Said::Leave(..) => {}
-            Said::Alive(..) | Said::Section(..) | Said::Hooks(..) | Said::Register(_) => {}
+            ClientMessage::Fault(..)
+            | ClientMessage::Ready(..)
+            | ClientMessage::Returned(_)
+            | ClientMessage::Leave(..) => {}
+            ClientMessage::Alive(..)
+            | ClientMessage::Section(..)
+            | ClientMessage::Hooks(..)
+            | ClientMessage::Register(_) => {}
         }
     }
 
@@ -402,9 +412,12 @@ impl Rounds {
         if keys.iter().any(|key| key.len() > KEY) {
             member.put_out();
             let text = OsBytes::from(too_long_a_key());
-            let heard = Heard::Dismissed(Dismissal::Refused, text.clone());
+            let order = AgentMessage::Dismissed(Dismissal::Refused, text.clone());
             member.session.iter().for_each(|session| {
-                cx.act(NodeAction::Sessions(SessionAction::Send { session: *session, heard: Box::new(heard.clone()) }));
+                cx.act(NodeAction::Sessions(SessionAction::Send {
+                    session: *session,
+                    message: Box::new(order.clone()),
+                }));
             });
             self.report_fault(cx, initial, FaultKind::Left(Leave::Unhealthy), &text);
         } else {
@@ -431,7 +444,7 @@ impl Rounds {
         }
     }
 
-    /// A process has ended, which the launcher hears otherwise.
+    /// Handles the end of a process, which is reported to the launcher elsewhere.
     pub(super) fn on_exited(&mut self, cx: &mut Cx<'_>, proc: ProcId) {
         self.idle.retain(|delta| delta.proc != proc);
         let Some(member) = self.procs.get(&proc).and_then(|rank| self.members.get_mut(rank)) else { return };
@@ -448,7 +461,7 @@ impl Rounds {
     }
 }
 
-/// Why a process is not taken that tells more of itself than a message may hold.
+/// Why a process is refused whose keys are longer than a message may hold.
 fn too_long_a_key() -> String {
     format!("a key of the policy has a value of more than {KEY} bytes")
 }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use rlaunch_base::id::Round;
 use rlaunch_base::rank_set::RankSet;
 use rlaunch_base::time::Span;
-use rlaunch_protocol::wire::frozen::client::client_round::{Dismissal, Heard};
+use rlaunch_protocol::wire::frozen::client::client_round::{AgentMessage, Dismissal};
 use rlaunch_protocol::wire::round::{RoundDown, RoundRendezvous};
 
 impl Rounds {
@@ -19,12 +19,12 @@ impl Rounds {
         match down {
             RoundDown::Interrupt { round, fault, within } => match self.state {
                 State::Running { .. } | State::Interrupting if round == self.round => {
-                    self.interrupt(cx, &Heard::Interrupt(self.in_call(round), fault, within), within);
+                    self.interrupt(cx, &AgentMessage::Interrupt(self.in_call(round), fault, within), within);
                 }
                 // The launcher asks for the port of the next rendezvous: no rank is in a function.
                 State::Gathering if self.call > 0 => {
                     self.round = round;
-                    self.interrupt(cx, &Heard::Interrupt(round, fault, within), within);
+                    self.interrupt(cx, &AgentMessage::Interrupt(round, fault, within), within);
                 }
                 State::Running { .. } | State::Interrupting => {}
                 State::Gathering | State::Reserving | State::Waiting | State::Over | State::Off => {}
@@ -36,12 +36,12 @@ impl Rounds {
                 }
             }
             RoundDown::Finish { call, round } if call == self.call => self.finish(cx, round),
-            // Said to who came for an earlier one, and known here by now.
+            // ClientMessage to who came for an earlier one, and known here by now.
             RoundDown::Finish { .. } => {}
             RoundDown::GiveUp { text } => {
                 self.state = State::Over;
                 self.awaited = Awaited::None;
-                self.dismiss(cx, |_| true, &Heard::Dismissed(Dismissal::GivenUp, text));
+                self.dismiss(cx, |_| true, &AgentMessage::Dismissed(Dismissal::GivenUp, text));
             }
             RoundDown::End { ranks } => {
                 // A rank that had registered when the work was done is on its way out.
@@ -52,8 +52,8 @@ impl Rounds {
             }
             RoundDown::Refuse { ranks, text } => {
                 let ranks: RankSet = ranks.iter().copied().collect();
-                let heard = Heard::Dismissed(Dismissal::Refused, text);
-                self.dismiss(cx, |member| ranks.is_empty() || ranks.contains(member.initial()), &heard);
+                let order = AgentMessage::Dismissed(Dismissal::Refused, text);
+                self.dismiss(cx, |member| ranks.is_empty() || ranks.contains(member.initial()), &order);
                 self.report_progress(cx);
             }
             RoundDown::Late { round, after } => {
@@ -64,7 +64,7 @@ impl Rounds {
         }
     }
 
-    fn interrupt(&mut self, cx: &mut Cx<'_>, heard: &Heard, within: Option<Span>) {
+    fn interrupt(&mut self, cx: &mut Cx<'_>, order: &AgentMessage, within: Option<Span>) {
         self.state = State::Interrupting;
         let within = within.unwrap_or(Span::ZERO);
         self.members.values_mut().for_each(|member| member.watch.others_leave(cx.now, within, &self.limits));
@@ -72,7 +72,10 @@ impl Rounds {
             member.watch.leave(cx.now, within, &self.limits);
             self.soonest.mind(&member.watch, &self.limits);
             member.session.iter().for_each(|session| {
-                cx.act(NodeAction::Sessions(SessionAction::Send { session: *session, heard: Box::new(heard.clone()) }));
+                cx.act(NodeAction::Sessions(SessionAction::Send {
+                    session: *session,
+                    message: Box::new(order.clone()),
+                }));
             });
         }
         self.report_progress(cx);
@@ -105,10 +108,10 @@ impl Rounds {
                 self.soonest.mind(&member.watch, &self.limits);
             }
             let is = (to.active, place.active_world_size);
-            // A call may follow another without a fault, and with everybody as he was.
-            let goes_on = member.is.replace(is) == Some(is) && place.fault.is_none();
+            // A call may follow another without a fault and with the same numbers.
+            let is_unchanged = member.is.replace(is) == Some(is) && place.fault.is_none();
             who.push((session, member.delta, to));
-            if !goes_on {
+            if !is_unchanged {
                 marked.insert(to.initial);
             }
         }
@@ -118,15 +121,18 @@ impl Rounds {
     }
 
     /// Dismisses these ranks, with the reason.
-    fn dismiss(&mut self, cx: &mut Cx<'_>, whom: impl Fn(&LocalMember) -> bool, heard: &Heard) {
+    fn dismiss(&mut self, cx: &mut Cx<'_>, whom: impl Fn(&LocalMember) -> bool, order: &AgentMessage) {
         for member in self.members.values_mut().filter(|member| member.part.is_in() && whom(member)) {
-            // Nobody takes back that one is ended.
+            // The order to end a process is not taken back.
             if member.part != LocalState::Ending {
                 member.part = LocalState::Out;
                 member.watch.done();
             }
             member.session.iter().for_each(|session| {
-                cx.act(NodeAction::Sessions(SessionAction::Send { session: *session, heard: Box::new(heard.clone()) }));
+                cx.act(NodeAction::Sessions(SessionAction::Send {
+                    session: *session,
+                    message: Box::new(order.clone()),
+                }));
             });
         }
     }

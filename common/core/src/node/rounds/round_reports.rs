@@ -47,18 +47,21 @@ impl Rounds {
     /// Reports ranks that have registered: all of them at first, then each new one. The launcher compares what they ask for.
     fn report_joined(&mut self, cx: &mut Cx<'_>) {
         let call = self.call;
-        if self.told.is_none() && (!self.complete || self.members.values().any(|member| member.is_missing(call))) {
+        if self.sent_terms.is_none() && (!self.complete || self.members.values().any(|member| member.is_missing(call)))
+        {
             return;
         }
         let (mut new, mut warned): (BTreeMap<OsBytes, Vec<Enrolled>>, Vec<Rank>) = Default::default();
-        for member in self.members.values_mut().filter(|member| member.part == LocalState::Joined && !member.told) {
-            member.told = true;
+        for member in
+            self.members.values_mut().filter(|member| member.part == LocalState::Joined && !member.is_reported)
+        {
+            member.is_reported = true;
             new.entry(member.terms.clone()).or_default().push(member.enrolled());
             warned.extend(self.warned.then(|| member.initial()));
         }
         for (terms, ranks) in new {
             for ranks in batches(ranks) {
-                let is_known = self.told.replace(terms.clone()) == Some(terms.clone());
+                let is_known = self.sent_terms.replace(terms.clone()) == Some(terms.clone());
                 let terms = if is_known { OsBytes::default() } else { terms.clone() };
                 report_to_launcher(cx, RoundUp::Joined { call, ranks, terms });
             }
@@ -87,7 +90,7 @@ impl Rounds {
             return;
         }
         // Of the others the launcher knows nothing yet.
-        let known = self.members.values().filter(|member| member.lives && member.part.is_in() && member.told);
+        let known = self.members.values().filter(|member| member.lives && member.part.is_in() && member.is_reported);
         for initial in known.map(LocalMember::initial) {
             self.report_fault(cx, initial, FaultKind::Warned, &OsBytes::default());
         }
@@ -109,7 +112,7 @@ impl Rounds {
 
     /// All are out of their function.
     fn leave(&mut self, cx: &mut Cx<'_>) {
-        // Behind a call that is done those wait who have registered for the next.
+        // After a call that is done, the ranks that have registered for the next call wait.
         let meets = |member: &LocalMember| matches!(member.part, LocalState::Ready | LocalState::Joined);
         // A rank that was started again may be the only one here, and the next rank 0; perhaps it is yet to come.
         if self.can_start_more || self.members.values().any(meets) {

@@ -16,7 +16,7 @@ fn free(skips_lock: bool) -> NodeEvent {
 fn waiting(sole: bool) -> (Rig, Vec<NodeAction>) {
     let mut rig = Rig::new();
     let mut actions = rig.root(ToNode::Start(Start { sole, ..start() }.with(|settings| settings.devices = plan())));
-    actions.extend(rig.hear(NodeEvent::SandboxReady(sandbox())));
+    actions.extend(rig.receive(NodeEvent::SandboxReady(sandbox())));
     actions.extend(rig.root(app_of(0, &base())));
     (rig, actions)
 }
@@ -31,7 +31,7 @@ fn ranks_start_when_devices_are_free() {
     let frees = |action: &&NodeAction| matches!(action, NodeAction::Devices(DeviceAction::Free { .. }));
     assert_eq!(actions.iter().filter(frees).count(), 1, "{actions:?}");
     assert!(!rig.root(spawn(0..2, true)).iter().any(is_spawn));
-    let started = rig.hear(free(false));
+    let started = rig.receive(free(false));
     assert_eq!(started.iter().filter(|action| is_spawn(action)).count(), 2, "{started:?}");
 }
 
@@ -40,8 +40,8 @@ fn host_is_ready_when_devices_are_free() {
     let (mut rig, actions) = waiting(false);
     let ready = NodeAction::ToRoot(ToRoot::Ready);
     assert!(!actions.contains(&ready));
-    assert!(!rig.hear(NodeEvent::Checked { app: AppIndex::new(0), error: None }).contains(&ready));
-    assert_eq!(rig.hear(free(false)), [ready]);
+    assert!(!rig.receive(NodeEvent::Checked { app: AppIndex::new(0), error: None }).contains(&ready));
+    assert_eq!(rig.receive(free(false)), [ready]);
 }
 
 fn steps(actions: &[NodeAction]) -> Vec<DeviceStep> {
@@ -66,15 +66,15 @@ fn missing() -> SpawnError {
 fn host_with_holders_reports_them_and_waits_for_the_order() {
     let (mut rig, actions) = waiting(false);
     assert_eq!(steps(&actions), [DeviceStep::Look]);
-    assert_eq!(rig.hear(FOUND), []);
+    assert_eq!(rig.receive(FOUND), []);
     let [held, none] = [true, false].map(|held| NodeAction::ToRoot(ToRoot::Devices { held }));
-    assert_eq!(rig.hear(checked(None)), [held.clone(), NodeAction::ToRoot(ToRoot::Ready)]);
+    assert_eq!(rig.receive(checked(None)), [held.clone(), NodeAction::ToRoot(ToRoot::Ready)]);
     let actions = rig.root(ToNode::Devices(DeviceStep::Free));
     assert_eq!(steps(&actions), [DeviceStep::Free]);
-    assert_eq!(rig.hear(free(false)), [none]);
+    assert_eq!(rig.receive(free(false)), [none]);
     // Before another generation.
     assert_eq!(steps(&rig.root(ToNode::Devices(DeviceStep::Look))), [DeviceStep::Look]);
-    assert_eq!(rig.hear(FOUND), [held]);
+    assert_eq!(rig.receive(FOUND), [held]);
     assert_eq!(steps(&rig.root(ToNode::Devices(DeviceStep::Free))), [DeviceStep::Free]);
     let refused = NodeAction::ToRoot(ToRoot::Refused(NodeRefusal::Protocol));
     assert!(rig.root(ToNode::Devices(DeviceStep::Free)).contains(&refused), "twice at once");
@@ -86,17 +86,17 @@ fn only_host_ends_holders_once_its_programs_are_found() {
     for is_early in [true, false] {
         let mut rig = Rig::new();
         rig.root(ToNode::Start(Start { sole: true, ..start() }.with(|settings| settings.devices = plan())));
-        let mut actions = if is_early { rig.hear(FOUND) } else { vec![] };
+        let mut actions = if is_early { rig.receive(FOUND) } else { vec![] };
         actions.extend(rig.root(app_of(0, &base())));
         actions.extend(rig.root(spawn(0..2, true)));
         if !is_early {
-            actions.extend(rig.hear(FOUND));
+            actions.extend(rig.receive(FOUND));
         }
         let check = |action: &NodeAction| matches!(action, NodeAction::Check { .. });
         assert_eq!((actions.iter().filter(|one| check(one)).count(), steps(&actions)), (1, vec![]), "{actions:?}");
-        assert_eq!(steps(&rig.hear(checked(None))), []);
-        assert_eq!(steps(&rig.hear(NodeEvent::SandboxReady(sandbox()))), [DeviceStep::Free]);
-        let started = rig.hear(free(false));
+        assert_eq!(steps(&rig.receive(checked(None))), []);
+        assert_eq!(steps(&rig.receive(NodeEvent::SandboxReady(sandbox()))), [DeviceStep::Free]);
+        let started = rig.receive(free(false));
         assert_eq!(started.iter().filter(|action| is_spawn(action)).count(), 2, "{started:?}");
     }
 }
@@ -105,8 +105,8 @@ fn only_host_ends_holders_once_its_programs_are_found() {
 fn only_host_ends_no_holder_for_a_program_that_is_missing() {
     let (mut rig, _) = waiting(true);
     rig.root(spawn(0..2, true));
-    rig.hear(FOUND);
-    let actions = rig.hear(checked(Some(missing())));
+    rig.receive(FOUND);
+    let actions = rig.receive(checked(Some(missing())));
     let why = NodeRefusal::Program { app: AppIndex::new(0), error: missing() };
     assert!(actions.contains(&NodeAction::ToRoot(ToRoot::Refused(why))), "{actions:?}");
     assert!(!actions.iter().any(is_spawn) && steps(&actions).is_empty(), "{actions:?}");
@@ -124,7 +124,7 @@ fn host_refuses_when_devices_are_held() {
     let (mut rig, _) = waiting(true);
     rig.root(spawn(0..2, true));
     let why = NodeRefusal::Devices { holders: Capped::default(), more: 0, hidden: "/dev/vfio/0".into() };
-    let actions = rig.hear(NodeEvent::DevicesFreed(DevicesFreed::Refused(why.clone())));
+    let actions = rig.receive(NodeEvent::DevicesFreed(DevicesFreed::Refused(why.clone())));
     assert!(actions.contains(&NodeAction::ToRoot(ToRoot::Refused(why))), "{actions:?}");
     assert!(!actions.iter().any(is_spawn));
 }
@@ -141,9 +141,9 @@ fn host_refuses_when_the_search_for_holders_does_not_end() {
     let (mut rig, _) = waiting(true);
     rig.root(spawn(0..1, true));
     rig.wait(29_000);
-    rig.hear(NodeEvent::DevicesEnding);
+    rig.receive(NodeEvent::DevicesEnding);
     assert!(!rig.wait(60_000).contains(&overdue), "holders have the grace, and time to exit");
-    assert!(rig.hear(free(false)).iter().any(is_spawn));
+    assert!(rig.receive(free(false)).iter().any(is_spawn));
     assert!(!rig.wait(60_000).contains(&overdue));
 }
 
@@ -152,7 +152,7 @@ fn lock_that_is_in_the_way_is_skipped_by_ranks() {
     for (skips_lock, expected) in [(true, true), (false, false)] {
         let (mut rig, _) = waiting(true);
         rig.root(spawn(0..1, true));
-        let actions = rig.hear(free(skips_lock));
+        let actions = rig.receive(free(skips_lock));
         let shared = actions.iter().find_map(|action| {
             let NodeAction::Spawn { exec, .. } = action else { return None };
             Some(exec.shared.clone())
@@ -166,7 +166,7 @@ fn lock_that_is_in_the_way_is_skipped_by_ranks() {
 fn with_ended_rank() -> Rig {
     let (mut rig, _) = waiting(true);
     rig.root(spawn(0..1, true));
-    rig.hear(free(false));
+    rig.receive(free(false));
     rig.spawned(0);
     rig.exited(0, exit(0));
     rig.streams_end(0);
@@ -178,7 +178,7 @@ fn devices_are_looked_at_before_the_last_message() {
     let mut rig = with_ended_rank();
     let examine = NodeAction::Devices(DeviceAction::Examine { kind: DeviceKind::Auto });
     assert_eq!(rig.left(0), [examine]);
-    assert_eq!(rig.hear(NodeEvent::DevicesExamined), [done(0), Finish(0)]);
+    assert_eq!(rig.receive(NodeEvent::DevicesExamined), [done(0), Finish(0)]);
 }
 
 #[test]

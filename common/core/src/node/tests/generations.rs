@@ -36,7 +36,7 @@ fn waiting() -> Rig {
     fails(&mut rig, 0);
     assert_eq!(rig.root(clear(5000)), [SWEEP]);
     assert_eq!(rig.left(0), [RENEW]);
-    assert_eq!(rig.hear(NodeEvent::Renewed { port: 21_000 }), [cleared(0, 21_000)]);
+    assert_eq!(rig.receive(NodeEvent::Renewed { port: 21_000 }), [cleared(0, 21_000)]);
     rig
 }
 
@@ -45,7 +45,7 @@ fn vars(exec: &ExecSpec) -> Vec<String> {
 }
 
 #[test]
-fn all_that_ran_is_gone_before_the_launcher_hears_of_it_and_others_follow() {
+fn processes_are_gone_before_the_report_and_the_next_generation() {
     let mut rig = rig(2);
     fails(&mut rig, 0);
     assert_eq!(rig.root(clear(5000)), [group(0, TERM), group(1, TERM)].split_off_first());
@@ -61,8 +61,8 @@ fn all_that_ran_is_gone_before_the_launcher_hears_of_it_and_others_follow() {
     // All holders of a stream are gone too.
     assert_eq!(rig.left(0), [says(ToRoot::Draining), CloseStreams { proc: p(1) }]);
     assert_eq!(rig.streams_end(1), [RENEW]);
-    assert_eq!(rig.hear(NodeEvent::InitLost), [], "it went with the rest");
-    assert_eq!(rig.hear(NodeEvent::Renewed { port: 21_000 }), [cleared(0, 21_000)]);
+    assert_eq!(rig.receive(NodeEvent::InitLost), [], "it went with the rest");
+    assert_eq!(rig.receive(NodeEvent::Renewed { port: 21_000 }), [cleared(0, 21_000)]);
     assert_eq!(rig.wait(100_000), []);
     assert_eq!(rig.root(again(1)), [NodeAction::Store(StoreAction::Open { here: true, number: 1, ranks: None })]);
     let actions = rig.root(spawn(2..4, true));
@@ -81,7 +81,7 @@ fn all_that_ran_is_gone_before_the_launcher_hears_of_it_and_others_follow() {
         [said, NodeAction::Examine(ExamineAction { proc: p(2), status: by(TERM), depth: Depth::Full })]
     );
     // Init is guarded as before.
-    assert_eq!(rig.hear(NodeEvent::InitLost).first(), Some(&says(ToRoot::InitLost)));
+    assert_eq!(rig.receive(NodeEvent::InitLost).first(), Some(&says(ToRoot::InitLost)));
 }
 
 trait SplitOffFirst {
@@ -109,11 +109,11 @@ fn late_hook_is_killed_and_later_hooks_run() {
     rig.streams_end(0);
     assert_eq!(rig.left(0), [SWEEP], "that was before it was reaped");
     assert_eq!(rig.left(0), [RENEW]);
-    rig.hear(NodeEvent::Renewed { port: 0 });
+    rig.receive(NodeEvent::Renewed { port: 0 });
     rig.root(again(1));
     assert!(matches!(rig.root(spawn(1..2, true))[..], [NodeAction::Spawn { .. }]));
     rig.spawned(1);
-    assert_eq!(rig.wait(60_000), [], "no grace is over");
+    assert_eq!(rig.wait(60_000), [], "no grace has expired");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn the_end_ends_everything_whatever_was_going_on() {
     let mut all = rig(1);
     all.root(clear(100));
     assert_eq!(all.root(end()), [group(0, TERM)]);
-    assert_eq!(all.wait(100), [says(ToRoot::Killing), group(0, KILL), SWEEP], "never later than they were told");
+    assert_eq!(all.wait(100), [says(ToRoot::Killing), group(0, KILL), SWEEP], "never later than they were notified");
     all.exited(0, by(KILL));
     all.examined(0, Facts::default());
     all.streams_end(0);
@@ -151,7 +151,7 @@ fn the_end_ends_everything_whatever_was_going_on() {
     all.root(clear(100));
     all.left(0);
     assert_eq!(all.root(end()), [says(ToRoot::Killing)]);
-    assert_eq!(all.hear(NodeEvent::Renewed { port: 7 }), [SWEEP]);
+    assert_eq!(all.receive(NodeEvent::Renewed { port: 7 }), [SWEEP]);
     assert_eq!(all.left(0), [done(0), Finish(0)]);
     // In the pause.
     let mut all = waiting();
@@ -165,7 +165,10 @@ fn the_end_ends_everything_whatever_was_going_on() {
     fails(&mut all, 0);
     all.root(clear(100));
     all.left(0);
-    assert_eq!(all.hear(NodeEvent::Refused(NodeRefusal::NoPort)), [says(ToRoot::Refused(NodeRefusal::NoPort)), SWEEP]);
+    assert_eq!(
+        all.receive(NodeEvent::Refused(NodeRefusal::NoPort)),
+        [says(ToRoot::Refused(NodeRefusal::NoPort)), SWEEP]
+    );
     assert_eq!(all.left(0), [done(0), Finish(0)]);
 }
 
@@ -176,7 +179,7 @@ fn the_end_does_not_wait_for_a_sandbox_that_could_not_be_renewed() {
     rig.root(clear(5000));
     assert_eq!(rig.left(0), [RENEW]);
     assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [says(ToRoot::Killing)]);
-    assert_eq!(rig.hear(NodeEvent::Refused(NodeRefusal::NoPort)), [SWEEP]);
+    assert_eq!(rig.receive(NodeEvent::Refused(NodeRefusal::NoPort)), [SWEEP]);
 }
 
 #[test]
@@ -184,15 +187,15 @@ fn unkillable_process_is_reported_and_counted_at_the_end() {
     let mut rig = rig(1);
     fails(&mut rig, 0);
     rig.root(clear(100));
-    let mut told = rig.left(1);
+    let mut actions = rig.left(1);
     for _ in 0..60 {
-        told.extend(rig.wait(50));
-        if told.contains(&cleared(1, 0)) {
+        actions.extend(rig.wait(50));
+        if actions.contains(&cleared(1, 0)) {
             break;
         }
-        told.extend(rig.left(1));
+        actions.extend(rig.left(1));
     }
-    assert!(told.contains(&cleared(1, 0)), "{told:?}");
+    assert!(actions.contains(&cleared(1, 0)), "{actions:?}");
     assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::ZERO }).last(), Some(&SWEEP));
     assert_eq!(rig.left(0), [done(0), Finish(0)]);
 }

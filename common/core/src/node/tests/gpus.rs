@@ -35,7 +35,7 @@ fn lists(devices: Devices, each: u32, entries: &[&str], name: &str) -> Vec<Optio
     rig.root(start_of(Share::Each(each), 2, 1));
     rig.root(app_of(0, &base_with(entries)));
     rig.root(spawn(0..2, true));
-    found(&rig.hear(NodeEvent::SandboxReady(with(devices))), name.as_bytes())
+    found(&rig.receive(NodeEvent::SandboxReady(with(devices))), name.as_bytes())
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn without_the_option_nothing_changes() {
     rig.root(start_of(Share::Unset, 9, 1));
     rig.root(app_of(0, &base_with(&["CUDA_VISIBLE_DEVICES=3,1"])));
     rig.root(spawn(0..1, true));
-    let actions = rig.hear(NodeEvent::SandboxReady(with(Devices::default())));
+    let actions = rig.receive(NodeEvent::SandboxReady(with(Devices::default())));
     assert_eq!(found(&actions, b"CUDA_VISIBLE_DEVICES"), [Some(String::from("3,1"))]);
 }
 
@@ -84,12 +84,12 @@ fn a_host_that_has_too_few_starts_nothing() {
             let mut actions = rig.root(start_of(Share::Each(each), 2, 1));
             let set_up = NodeEvent::SandboxReady(with(devices));
             if !program_first {
-                actions.extend(rig.hear(set_up.clone()));
+                actions.extend(rig.receive(set_up.clone()));
             }
             actions.extend(rig.root(app_of(0, &base_with(entries))));
             actions.extend(rig.root(spawn(0..2, true)));
             if program_first {
-                actions.extend(rig.hear(set_up));
+                actions.extend(rig.receive(set_up));
             }
             assert!(actions.contains(&refusal(each, each.saturating_mul(2), has)), "{actions:?}");
             assert!(!actions.iter().any(|action| matches!(action, NodeAction::Spawn { .. })), "{actions:?}");
@@ -102,7 +102,7 @@ fn a_host_that_has_too_few_starts_nothing() {
 fn no_rank_of_one_program_is_started_before_another_is_known_to_have_enough() {
     let mut rig = Rig::new();
     rig.root(start_of(Share::Each(1), 2, 2));
-    rig.hear(NodeEvent::SandboxReady(with(FOUR)));
+    rig.receive(NodeEvent::SandboxReady(with(FOUR)));
     rig.root(app_of(0, &base_with(&[])));
     assert_eq!(rig.root(spawn(0..2, true)), []);
     let actions = rig.root(app_of(1, &base_with(&["CUDA_VISIBLE_DEVICES=0"])));
@@ -118,20 +118,20 @@ fn a_node_that_lacks_some_is_not_ready() {
             .with(|settings| settings.gpus = Share::Each(4)),
     ));
     rig.root(app_of(0, &base_with(&[])));
-    rig.hear(NodeEvent::Checked { app: AppIndex::new(0), error: None });
-    let actions = rig.hear(NodeEvent::SandboxReady(with(FOUR)));
+    rig.receive(NodeEvent::Checked { app: AppIndex::new(0), error: None });
+    let actions = rig.receive(NodeEvent::SandboxReady(with(FOUR)));
     assert!(actions.contains(&refusal(4, 8, Some(4))) && !actions.contains(&says(ToRoot::Ready)), "{actions:?}");
 }
 
 #[test]
-fn jax_is_told_which_of_what_it_sees_it_takes() {
+fn jax_gets_the_devices_to_take_of_the_visible_ones() {
     let ids = |gpus, local_size| {
         let mut rig = Rig::new();
         let start = Start { local_size, ..start() };
         rig.root(ToNode::Start(start.with(|settings| (settings.gpus, settings.jax) = (gpus, true))));
         rig.root(app_of(0, &base()));
         rig.root(spawn_of(0..1, true, local_size));
-        found(&rig.hear(NodeEvent::SandboxReady(with(FOUR))), b"JAX_LOCAL_DEVICE_IDS").remove(0)
+        found(&rig.receive(NodeEvent::SandboxReady(with(FOUR))), b"JAX_LOCAL_DEVICE_IDS").remove(0)
     };
     assert_eq!(ids(Share::Each(2), 2).as_deref(), Some("0,1"), "of its own: not its local rank");
     assert_eq!(ids(Share::Each(1), 4).as_deref(), Some("0"));
@@ -177,7 +177,7 @@ fn ranks_are_bound_near_their_gpus() {
             rig.root(app_of(number, &base_with(&[list])));
         }
         rig.root(spawn(0..2, true));
-        cpus(&rig.hear(NodeEvent::SandboxReady(two_packages())))
+        cpus(&rig.receive(NodeEvent::SandboxReady(two_packages())))
     };
     let [first, second] = ["0-3,8-11", "4-7,12-15"];
     let list = "CUDA_VISIBLE_DEVICES=3,1";
@@ -199,7 +199,7 @@ fn another_generation_has_the_same() {
     rig.root(app_of(0, &base_with(&["CUDA_VISIBLE_DEVICES=3,2"])));
     rig.root(spawn(0..1, true));
     let cuda = |actions: &[NodeAction]| found(actions, b"CUDA_VISIBLE_DEVICES");
-    let actions = rig.hear(NodeEvent::SandboxReady(two_packages()));
+    let actions = rig.receive(NodeEvent::SandboxReady(two_packages()));
     assert_eq!((cuda(&actions), cpus(&actions)), (vec![Some("3".into())], vec!["4-5,12-13".into()]));
     rig.spawned(0);
     rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: PortPlan::None });
@@ -207,7 +207,7 @@ fn another_generation_has_the_same() {
     rig.examined(0, Facts::default());
     rig.left(0);
     rig.streams_end(0);
-    rig.hear(NodeEvent::Renewed { port: 0 });
+    rig.receive(NodeEvent::Renewed { port: 0 });
     rig.root(ToNode::Again(Rendezvous { restart: 1, ..start().rendezvous.unwrap_or_default() }));
     let actions = rig.root(spawn(1..2, true));
     assert_eq!(cuda(&actions), [Some("2".into())], "of the user's, too");

@@ -27,9 +27,9 @@ fn a_signal_to_guardian_and_agent_was_sent_to_the_ranks_too() {
     for (first, second) in [(Guardian, Agent), (Agent, Guardian)] {
         for sig in [TERM, USR1, Signal::INT, HUP, Signal::QUIT] {
             let mut rig = in_step(2);
-            assert_eq!(rig.hear(to(first, sig)), []);
+            assert_eq!(rig.receive(to(first, sig)), []);
             assert_eq!(rig.wait(40), []);
-            assert_eq!(rig.hear(to(second, sig)), [reports(sig, true)], "no rank is signalled again");
+            assert_eq!(rig.receive(to(second, sig)), [reports(sig, true)], "no rank is signalled again");
             assert_eq!(rig.wait(90), []);
         }
     }
@@ -39,13 +39,13 @@ fn a_signal_to_guardian_and_agent_was_sent_to_the_ranks_too() {
 fn a_signal_to_one_of_them_alone_has_reached_no_rank() {
     for part in [Guardian, Agent] {
         let mut rig = in_step(2);
-        assert_eq!(rig.hear(to(part, USR1)), []);
-        assert_eq!(rig.hear(to(part, USR1)), [], "it is one");
+        assert_eq!(rig.receive(to(part, USR1)), []);
+        assert_eq!(rig.receive(to(part, USR1)), [], "it is one");
         assert_eq!(rig.wait(99), []);
         assert_eq!(rig.wait(1), [reports(USR1, false)]);
         assert_eq!(rig.root(ToNode::Signal { sig: USR1 }), [group(0, USR1), group(1, USR1)]);
         rig.wait(100);
-        rig.hear(to(part, USR1));
+        rig.receive(to(part, USR1));
         assert_eq!(rig.wait(100), [reports(USR1, false)], "another one");
     }
 }
@@ -55,10 +55,10 @@ fn a_signal_to_one_of_them_alone_has_reached_no_rank() {
 fn a_rank_that_the_schedulers_signal_kills_is_reported_after_it() {
     let mut rig = in_step(2);
     assert_eq!(rig.exited(0, by(TERM)), [], "it may be the scheduler's");
-    let said = rig.hear(to(Agent, TERM));
+    let said = rig.receive(to(Agent, TERM));
     assert_eq!(said[0], reports(TERM, true));
     assert!(matches!(said[1], NodeAction::ToRoot(ToRoot::Exited(_))), "{said:?}");
-    assert_eq!(rig.hear(to(Guardian, TERM)), [], "the same one");
+    assert_eq!(rig.receive(to(Guardian, TERM)), [], "the same one");
     let said = rig.exited(1, by(TERM));
     assert!(matches!(said[0], NodeAction::ToRoot(ToRoot::Exited(_))), "{said:?}");
 }
@@ -82,16 +82,16 @@ fn ranks_get_the_last_signal_once() {
     // The scheduler has sent it here.
     let mut rig = in_step(1);
     rig.wait(50);
-    rig.hear(to(Guardian, TERM));
-    rig.hear(to(Agent, TERM));
+    rig.receive(to(Guardian, TERM));
+    rig.receive(to(Agent, TERM));
     assert_eq!(rig.root(ends()), []);
     assert_eq!(rig.wait(4_999), []);
     assert_eq!(rig.wait(1)[..2], [says(ToRoot::Killing), group(0, KILL)], "the grace began with the order");
     // The scheduler's signal comes after the order of the launcher.
     let mut rig = in_step(1);
     assert_eq!(rig.root(ends()), []);
-    rig.hear(to(Agent, TERM));
-    assert_eq!(rig.hear(to(Guardian, TERM)), [reports(TERM, true)]);
+    rig.receive(to(Agent, TERM));
+    assert_eq!(rig.receive(to(Guardian, TERM)), [reports(TERM, true)]);
     assert_eq!(rig.wait(400), []);
     // It does not come.
     let mut rig = in_step(1);
@@ -105,16 +105,16 @@ fn sigterm_outside_a_step_is_a_warning_that_is_reported_once() {
     for first in [Guardian, Agent] {
         let mut rig = Rig::running(1);
         for event in [to(Guardian, USR1), to(Agent, USR1)] {
-            assert_eq!(rig.hear(event), []);
+            assert_eq!(rig.receive(event), []);
         }
-        assert_eq!(rig.hear(to(first, TERM)), [says(ToRoot::Warned(WarningSource::Signal))]);
+        assert_eq!(rig.receive(to(first, TERM)), [says(ToRoot::Warned(WarningSource::Signal))]);
         for event in [to(Guardian, TERM), to(Agent, TERM), NodeEvent::Warned(WarningSource::Preempted)] {
-            assert_eq!(rig.hear(event), []);
+            assert_eq!(rig.receive(event), []);
         }
-        assert!(rig.hear(to(first, Signal::INT)).contains(&group(0, KILL)), "another signal ends the agent at once");
+        assert!(rig.receive(to(first, Signal::INT)).contains(&group(0, KILL)), "another signal ends the agent at once");
     }
     let mut rig = in_step(1);
-    assert_eq!(rig.hear(to(Agent, HUP)), []);
+    assert_eq!(rig.receive(to(Agent, HUP)), []);
     assert_eq!(rig.wait(100), [reports(HUP, false)], "in a step it is for the ranks");
 }
 
@@ -135,42 +135,42 @@ fn ranks_of_a_host_that_shuts_down_have_the_grace_of_the_warning_without_a_conne
     let ignored = |rig: &mut Rig, said: &[NodeAction]| {
         assert!(said.contains(&NodeAction::Lease(LeaseAction::Spare(rig.now + grace))), "{said:?}");
         for event in [to(Guardian, TERM), to(Agent, HUP), to(Guardian, HUP), NodeEvent::EdgeLost] {
-            assert!(!kills(&rig.hear(event)));
+            assert!(!kills(&rig.receive(event)));
         }
     };
     let mut rig = remote(Span::from_secs(36));
-    let said = rig.hear(to(Agent, TERM));
+    let said = rig.receive(to(Agent, TERM));
     ignored(&mut rig, &said);
     assert!(!kills(&rig.wait(2_999)));
-    assert!(kills(&rig.wait(1)), "the time is over");
+    assert!(kills(&rig.wait(1)), "the time has expired");
     // All ranks have ended: nothing else is waited for.
     let mut rig = remote(Span::from_secs(36));
-    let said = rig.hear(to(Agent, TERM));
+    let said = rig.receive(to(Agent, TERM));
     ignored(&mut rig, &said);
     rig.exited(0, exit(0));
     let said = rig.exited(1, exit(0));
     assert!(said.contains(&NodeAction::Sweep), "{said:?}");
-    // The launcher may start other ranks when the lease is over.
+    // The launcher may start other ranks when the lease has expired.
     let mut rig = remote(Span::from_secs(1));
-    let said = rig.hear(to(Agent, TERM));
+    let said = rig.receive(to(Agent, TERM));
     ignored(&mut rig, &said);
-    assert!(kills(&rig.wait(1_000)), "the lease is over");
+    assert!(kills(&rig.wait(1_000)), "the lease has expired");
     // The launcher's own host: its end is known, and not that of a connection.
     let mut rig = Rig::running(2);
-    rig.hear(to(Agent, TERM));
-    assert!(kills(&rig.hear(NodeEvent::EdgeLost)));
+    rig.receive(to(Agent, TERM));
+    assert!(kills(&rig.receive(NodeEvent::EdgeLost)));
 }
 
 /// Slurm may end a job that has just begun.
 #[test]
 fn a_signal_before_the_launchers_first_message_counts_when_that_comes() {
     let mut rig = Rig::new();
-    assert_eq!(rig.hear(to(Guardian, TERM)), []);
+    assert_eq!(rig.receive(to(Guardian, TERM)), []);
     assert_eq!(rig.wait(200), []);
     rig.root(ToNode::Start(start().with(|settings| settings.hosts.scheduler = Some(Scheduler::Slurm))));
     assert!(rig.wait(100).contains(&reports(TERM, false)));
     let mut rig = Rig::new();
-    assert_eq!(rig.hear(to(Agent, TERM)), []);
+    assert_eq!(rig.receive(to(Agent, TERM)), []);
     let said = rig.root(ToNode::Start(start()));
     let warned = says(ToRoot::Warned(WarningSource::Signal));
     assert!(said.contains(&warned), "outside a step the host shuts down: {said:?}");
@@ -178,9 +178,9 @@ fn a_signal_before_the_launchers_first_message_counts_when_that_comes() {
 
 /// The scheduler has sent its signal to the guardian alone: it sends no other.
 #[test]
-fn ranks_get_the_last_signal_at_once_where_the_launcher_has_heard_of_it_from_this_host() {
+fn ranks_get_last_signal_at_once_when_this_host_has_reported_it() {
     let mut rig = in_step(1);
-    rig.hear(to(Guardian, TERM));
+    rig.receive(to(Guardian, TERM));
     assert_eq!(rig.wait(100), [reports(TERM, false)]);
     rig.root(ToNode::SchedulerEnds { sig: TERM, grace: Span::from_secs(5) });
     assert_eq!(rig.wait(0), [group(0, TERM)]);
@@ -192,7 +192,7 @@ fn ranks_that_start_about_the_schedulers_last_signal_get_it_once() {
     let starting = || {
         let mut rig = Rig::new();
         rig.root(ToNode::Start(start().with(|settings| settings.hosts.scheduler = Some(Scheduler::Slurm))));
-        rig.hear(NodeEvent::SandboxReady(sandbox()));
+        rig.receive(NodeEvent::SandboxReady(sandbox()));
         rig.root(app_of(0, &base()));
         rig.root(spawn(0..2, true));
         rig.spawned(0);
@@ -204,23 +204,23 @@ fn ranks_that_start_about_the_schedulers_last_signal_get_it_once() {
     // The second one starts after the scheduler has signalled the first.
     let mut rig = starting();
     rig.wait(50);
-    rig.hear(to(Guardian, TERM));
-    rig.hear(to(Agent, TERM));
+    rig.receive(to(Guardian, TERM));
+    rig.receive(to(Agent, TERM));
     rig.wait(1);
-    rig.hear(NodeEvent::Spawned { proc: ProcId::new(1), pid: 1, at: at(1051) });
+    rig.receive(NodeEvent::Spawned { proc: ProcId::new(1), pid: 1, at: at(1051) });
     rig.root(ends());
     assert_eq!(rig.wait(0), [group(1, TERM)]);
     // The rank starts after the order, and the scheduler signals nothing here.
     let mut rig = starting();
     rig.root(ends());
-    let said = rig.hear(NodeEvent::Spawned { proc: ProcId::new(1), pid: 1, at: at(1000) });
+    let said = rig.receive(NodeEvent::Spawned { proc: ProcId::new(1), pid: 1, at: at(1000) });
     assert_eq!(signal(said), [group(1, TERM)]);
     assert_eq!(signal(rig.wait(300)), [group(0, TERM)]);
 }
 
 /// The scheduler's announcement was followed by no stop: the lease is the usual one again.
 #[test]
-fn lease_is_the_usual_one_when_the_launcher_is_heard_after_an_announced_suspension() {
+fn lease_is_the_usual_one_when_launcher_answers_after_announced_suspension() {
     let lease = Span::from_secs(8);
     let mut rig = Rig::running_by(
         Start { has_lease: true, ..start() }.with(|settings| {
@@ -241,10 +241,10 @@ fn lease_is_the_usual_one_when_the_launcher_is_heard_after_an_announced_suspensi
     assert_eq!(leases(rig.root(ToNode::HoldLease(limit))), [until]);
     let beat = |now: Mono| NodeEvent::Beat(Beat { own: 1, echo: now.nanos() });
     let now = rig.now;
-    assert!(leases(rig.hear(beat(now))).is_empty(), "it may be stopped yet");
+    assert!(leases(rig.receive(beat(now))).is_empty(), "it may be stopped yet");
     rig.wait(6_000);
     let now = rig.now;
-    assert_eq!(leases(rig.hear(beat(now))), [now + lease]);
+    assert_eq!(leases(rig.receive(beat(now))), [now + lease]);
 }
 
 #[test]
@@ -288,13 +288,13 @@ fn ranks_get_the_schedulers_signal_once_and_the_grace_when_the_launcher_is_gone(
             events.reverse();
         }
         for (event, pause) in events.into_iter().zip([between, 0]) {
-            said.extend(rig.hear(event));
+            said.extend(rig.receive(event));
             said.extend(rig.wait(pause));
         }
         if parts == 2 {
-            said.extend(rig.hear(to(Agent, TERM)));
+            said.extend(rig.receive(to(Agent, TERM)));
         }
-        // Both are heard: the guardian must not end the ranks before.
+        // The agent gets both events: the guardian must not end the ranks before.
         assert!(
             said.iter()
                 .any(|action| matches!(action, NodeAction::Lease(LeaseAction::Spare(at)) if *at >= rig.now + grace)),
@@ -313,15 +313,15 @@ fn ranks_get_the_schedulers_signal_once_and_the_grace_when_the_launcher_is_gone(
         }
         let said = rig.wait(3_889);
         assert_eq!(count(&said, &group(0, TERM)) + count(&said, &group(0, KILL)), 0, "{said:?}");
-        assert_eq!(count(&rig.wait(111), &group(0, KILL)), 1, "the grace is over");
+        assert_eq!(count(&rig.wait(111), &group(0, KILL)), 1, "the grace has expired");
     }
 }
 
 #[test]
 fn host_is_done_when_all_ranks_have_saved_after_the_loss_of_the_launcher() {
     let mut rig = remote_in_step(Span::from_secs(20));
-    rig.hear(to(Guardian, TERM));
-    rig.hear(NodeEvent::EdgeLost);
+    rig.receive(to(Guardian, TERM));
+    rig.receive(NodeEvent::EdgeLost);
     rig.wait(100);
     rig.exited(0, exit(0));
     let said = rig.exited(1, exit(0));
@@ -331,7 +331,7 @@ fn host_is_done_when_all_ranks_have_saved_after_the_loss_of_the_launcher() {
 #[test]
 fn ranks_are_killed_soon_when_the_launcher_is_gone_and_the_scheduler_ends_nothing() {
     let mut rig = remote_in_step(Span::from_secs(20));
-    assert_eq!(count(&rig.hear(NodeEvent::EdgeLost), &group(0, KILL)), 0);
+    assert_eq!(count(&rig.receive(NodeEvent::EdgeLost), &group(0, KILL)), 0);
     assert_eq!(rig.wait(999), []);
     assert_eq!(count(&rig.wait(1), &group(0, KILL)), 1);
     // No rank runs.
@@ -342,15 +342,15 @@ fn ranks_are_killed_soon_when_the_launcher_is_gone_and_the_scheduler_ends_nothin
     });
     let hold = NodeAction::Lease(LeaseAction::HoldAfterCut(Span::from_millis(1_300)));
     assert!(rig.root(ToNode::Start(start)).contains(&hold), "the guardian waits as well");
-    rig.hear(NodeEvent::SandboxReady(sandbox()));
-    assert!(rig.hear(NodeEvent::EdgeLost).contains(&NodeAction::Sweep));
+    rig.receive(NodeEvent::SandboxReady(sandbox()));
+    assert!(rig.receive(NodeEvent::EdgeLost).contains(&NodeAction::Sweep));
 }
 
-/// A launcher that both processes of srun have left behind is there as far as the agent knows.
+/// A launcher without its two srun processes is there as far as the agent knows.
 #[test]
 fn ranks_get_the_schedulers_signal_when_the_launcher_does_not_answer() {
     let mut rig = remote_in_step(Span::from_secs(4));
-    rig.hear(to(Guardian, TERM));
+    rig.receive(to(Guardian, TERM));
     let said = rig.wait(999);
     assert_eq!((count(&said, &reports(TERM, false)), count(&said, &group(0, TERM))), (1, 0));
     let said = rig.wait(1);
@@ -365,11 +365,11 @@ fn ranks_get_the_schedulers_signal_when_the_launcher_does_not_answer() {
 #[test]
 fn grace_of_the_launchers_order_ends_when_it_would_have_with_the_launcher() {
     let mut rig = remote_in_step(Span::from_secs(4));
-    rig.hear(to(Guardian, TERM));
+    rig.receive(to(Guardian, TERM));
     rig.wait(100);
     rig.root(ToNode::SchedulerEnds { sig: TERM, grace: Span::from_secs(3) });
     rig.wait(10);
-    let said = rig.hear(NodeEvent::EdgeLost);
+    let said = rig.receive(NodeEvent::EdgeLost);
     assert_eq!(count(&said, &group(0, KILL)), 0, "{said:?}");
     assert_eq!(count(&rig.wait(2_989), &group(0, KILL)), 0);
     assert_eq!(count(&rig.wait(1), &group(0, KILL)), 1);
@@ -388,9 +388,9 @@ fn ranks_without_a_launcher_are_killed_before_the_scheduler_kills() {
     // The launcher is gone, or does not answer.
     for is_cut in [true, false] {
         let mut rig = Rig::running_by(start(), 2);
-        rig.hear(to(Guardian, TERM));
+        rig.receive(to(Guardian, TERM));
         if is_cut {
-            let said = rig.hear(NodeEvent::EdgeLost);
+            let said = rig.receive(NodeEvent::EdgeLost);
             assert!(
                 said.contains(&NodeAction::Lease(LeaseAction::Spare(rig.now + Span::from_millis(3_100)))),
                 "{said:?}"

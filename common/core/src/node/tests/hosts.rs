@@ -38,8 +38,8 @@ fn ready() -> (Rig, Vec<NodeAction>) {
     let mut rig = Rig::new();
     let mut actions = rig.root(ToNode::Start(elsewhere()));
     actions.extend(rig.root(app_of(0, &base())));
-    actions.extend(rig.hear(NodeEvent::Checked { app: AppIndex::new(0), error: None }));
-    actions.extend(rig.hear(NodeEvent::SandboxReady(sandbox())));
+    actions.extend(rig.receive(NodeEvent::Checked { app: AppIndex::new(0), error: None }));
+    actions.extend(rig.receive(NodeEvent::SandboxReady(sandbox())));
     (rig, actions)
 }
 
@@ -53,11 +53,11 @@ fn node_is_ready_after_program_check_and_sandbox_set_up() {
     rig.root(ToNode::Start(elsewhere()));
     rig.root(app_of(0, &base()));
     assert!(
-        matches!(rig.hear(NodeEvent::SandboxReady(sandbox()))[..], [NodeAction::ToRoot(ToRoot::Hello(_))]),
+        matches!(rig.receive(NodeEvent::SandboxReady(sandbox()))[..], [NodeAction::ToRoot(ToRoot::Hello(_))]),
         "not checked"
     );
     let error = SpawnError { step: SpawnStep::Exec, errno: 2, path: "./train".into(), found: Found::Nothing };
-    let actions = rig.hear(NodeEvent::Checked { app: AppIndex::new(0), error: Some(error.clone()) });
+    let actions = rig.receive(NodeEvent::Checked { app: AppIndex::new(0), error: Some(error.clone()) });
     let refusal = NodeRefusal::Program { app: AppIndex::new(0), error };
     assert_eq!(actions[0], NodeAction::ToRoot(ToRoot::Refused(refusal)));
 }
@@ -99,18 +99,18 @@ fn job_ends_when_ranks_of_all_nodes_have_ended() {
 fn the_lease_counts_from_the_reading_that_the_launcher_repeats() {
     let (mut rig, actions) = ready();
     assert!(actions.contains(&NodeAction::Lease(LeaseAction::Until(at(9_000)))) && actions.contains(&sent(1_000, 0)));
-    // The launcher's clock shows 50,000 when it answers the first beat; we hear of it after 500 ms.
+    // The launcher's clock shows 50,000 when it answers the first beat. The answer comes after 500 ms.
     rig.now = at(1_500);
-    assert_eq!(rig.hear(beat(50_000, 1_000)), [sent(1_500, 50_000)], "no longer lease, but an answer at once");
-    assert_eq!(rig.wait(1_000), [sent(2_500, 51_000)], "the launcher's clock goes on while its reading waits here");
+    assert_eq!(rig.receive(beat(50_000, 1_000)), [sent(1_500, 50_000)], "no longer lease, but an answer at once");
+    assert_eq!(rig.wait(1_000), [sent(2_500, 51_000)], "the launcher's clock continues while its reading waits here");
     rig.now = at(2_600);
-    assert_eq!(rig.hear(beat(51_100, 2_500)), [NodeAction::Lease(LeaseAction::Until(at(10_500)))]);
-    assert_eq!(rig.hear(beat(51_100, 2_000)), [], "an old reading shortens nothing");
+    assert_eq!(rig.receive(beat(51_100, 2_500)), [NodeAction::Lease(LeaseAction::Until(at(10_500)))]);
+    assert_eq!(rig.receive(beat(51_100, 2_000)), [], "an old reading shortens nothing");
     // A launcher from the future grants no more than from now.
-    assert_eq!(rig.hear(beat(51_100, 99_000)), [NodeAction::Lease(LeaseAction::Until(at(10_600)))]);
+    assert_eq!(rig.receive(beat(51_100, 99_000)), [NodeAction::Lease(LeaseAction::Until(at(10_600)))]);
     rig.now = at(10_599);
     assert!(rig.wait(0).iter().all(|action| matches!(action, NodeAction::Beat(_))));
-    assert_eq!(rig.wait(1), [SWEEP], "everything is killed, and nobody told");
+    assert_eq!(rig.wait(1), [SWEEP], "everything is killed, and nothing is reported");
     assert_eq!(rig.left(0), [NodeAction::Finish(1)], "the guardian looks again");
 }
 
@@ -130,35 +130,35 @@ fn ranks_that_the_guardian_kills_at_the_end_of_the_lease_are_not_reported() {
 #[test]
 fn the_launchers_own_host_has_no_lease() {
     let mut rig = Rig::running(1);
-    assert_eq!(rig.hear(beat(1, 1)), []);
+    assert_eq!(rig.receive(beat(1, 1)), []);
     assert_eq!(rig.wait(100_000), []);
 }
 
-/// The end is asked for, and what had happened by then is heard after it: both came at once.
+/// The order to end and an earlier exit come at once, and the exit is received last.
 #[test]
 fn failure_before_the_end_was_not_ours() {
     let mut rig = Rig::running(2);
     let seen = rig.now;
     rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) });
-    let told = |at: Mono, n, asked| {
+    let report = |at: Mono, n, asked| {
         let usage = Usage::default();
         let (at, alive_at) = (at.host_time(), seen.host_time());
         says(ToRoot::Exited(Exited { proc: p(n), status: exit(18), at, alive_at, asked, usage }))
     };
     let mut exits = |at, n| {
         let usage = Usage::default();
-        rig.hear(NodeEvent::Exited { proc: p(n), status: exit(18), at, alive_at: seen, usage })
+        rig.receive(NodeEvent::Exited { proc: p(n), status: exit(18), at, alive_at: seen, usage })
     };
-    assert_eq!(exits(seen, 0)[0], told(seen, 0, false));
+    assert_eq!(exits(seen, 0)[0], report(seen, 0, false));
     let later = seen + Span::from_millis(1);
-    assert_eq!(exits(later, 1)[0], told(later, 1, true));
+    assert_eq!(exits(later, 1)[0], report(later, 1, true));
 }
 
 #[test]
 fn node_of_many_waits_for_launcher() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(Start { sole: false, ..start() }));
-    rig.hear(NodeEvent::SandboxReady(sandbox()));
+    rig.receive(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..1, true));
     rig.spawned(0);

@@ -7,7 +7,7 @@ use super::*;
 fn a_failed_start_stops_the_launch_and_leaves_the_rest_to_the_launcher() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::SandboxReady(sandbox()));
+    rig.receive(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..300, false));
     rig.spawned(0);
@@ -17,7 +17,7 @@ fn a_failed_start_stops_the_launch_and_leaves_the_rest_to_the_launcher() {
     };
     assert_eq!(rig.root(spawn(300..301, true)), [], "nothing else is started");
     for n in 2..257 {
-        assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(n) }), [], "and nobody is told of each of them");
+        assert_eq!(rig.receive(NodeEvent::Withheld { proc: p(n) }), [], "and they are not reported one by one");
     }
     assert_eq!(rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }), [group(0, TERM)]);
     rig.exited(0, by(TERM));
@@ -31,7 +31,7 @@ fn a_failed_start_stops_the_launch_and_leaves_the_rest_to_the_launcher() {
 fn an_ending_starts_nothing_that_was_only_asked_for() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::SandboxReady(sandbox()));
+    rig.receive(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..300, true));
     rig.spawned(0);
@@ -42,11 +42,11 @@ fn an_ending_starts_nothing_that_was_only_asked_for() {
     rig.examined(0, Facts::default());
     rig.streams_end(0);
     for n in 1..256 {
-        assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(n) }), []);
+        assert_eq!(rig.receive(NodeEvent::Withheld { proc: p(n) }), []);
     }
     let killing = says(ToRoot::Killing);
-    assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(256) }), [killing, SWEEP], "all are known not to run");
-    assert_eq!(rig.hear(NodeEvent::Withheld { proc: p(256) }), [], "said twice");
+    assert_eq!(rig.receive(NodeEvent::Withheld { proc: p(256) }), [killing, SWEEP], "all are known not to run");
+    assert_eq!(rig.receive(NodeEvent::Withheld { proc: p(256) }), [], "said twice");
     assert_eq!(rig.left(0), [done(0), Finish(0)]);
 }
 
@@ -55,7 +55,7 @@ fn rank_started_during_the_end_gets_the_signal() {
     for (message, sig) in [(ToNode::End { sig: HUP, grace: Span::from_secs(5) }, HUP), (ToNode::Kill, KILL)] {
         let mut rig = Rig::new();
         rig.root(ToNode::Start(start()));
-        rig.hear(NodeEvent::SandboxReady(sandbox()));
+        rig.receive(NodeEvent::SandboxReady(sandbox()));
         rig.root(app_of(0, &base()));
         rig.root(spawn(0..1, true));
         rig.root(message);
@@ -67,7 +67,7 @@ fn rank_started_during_the_end_gets_the_signal() {
 fn a_program_arrives_in_parts_and_its_ranks_wait_for_the_last() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::SandboxReady(sandbox()));
+    rig.receive(NodeEvent::SandboxReady(sandbox()));
     let big = AppBase { argv: [[b'x'; 300_000]].iter().collect(), ..base() };
     let bytes = codec::encode(&big);
     let (one, two) = bytes.split_at(APP_PART);

@@ -45,7 +45,7 @@ fn rendezvous(addr: &str) -> ToNode {
 }
 
 /// An agent of several hosts after its hello. `may_be_first`: its host may have rank 0.
-fn told(may_be_first: bool) -> Rig {
+fn rig_after_hello(may_be_first: bool) -> Rig {
     let mut rig = Rig::new();
     let key = may_be_first.then(|| Key::new([2; 32]));
     let find = may_be_first.then_some(Find { probe_key: key });
@@ -58,20 +58,20 @@ fn told(may_be_first: bool) -> Rig {
         prefix: 24,
     };
     let interfaces = [("eth0", [10, 0, 0, 9]), ("eth1", [192, 168, 0, 2])].map(interface).to_vec();
-    rig.hear(NodeEvent::SandboxReady(Sandbox { interfaces, ..sandbox() }));
+    rig.receive(NodeEvent::SandboxReady(Sandbox { interfaces, ..sandbox() }));
     rig
 }
 
 #[test]
 fn node_tries_places_and_reports_results() {
-    let mut rig = told(false);
+    let mut rig = rig_after_hello(false);
     assert_eq!(rig.root(probe([1, 2])), [tries(1), tries(2)]);
-    assert_eq!(rig.hear(missed(2, 111)), [probed(2, Err(111))]);
-    assert_eq!(rig.hear(reached(1)), [probed(1, Ok(BY))]);
+    assert_eq!(rig.receive(missed(2, 111)), [probed(2, Err(111))]);
+    assert_eq!(rig.receive(reached(1)), [probed(1, Ok(BY))]);
     // Sent twice, or about a place that was not asked for.
     for number in [1, 2, 3] {
-        assert_eq!(rig.hear(reached(number)), []);
-        assert_eq!(rig.hear(missed(number, 5)), []);
+        assert_eq!(rig.receive(reached(number)), []);
+        assert_eq!(rig.receive(missed(number, 5)), []);
     }
     assert_eq!(rig.root(probe([3])), [tries(3)]);
 }
@@ -79,9 +79,9 @@ fn node_tries_places_and_reports_results() {
 #[test]
 fn its_ranks_use_the_interface_by_which_it_has_reached_where_they_meet() {
     for (addr, carrier) in [("10.0.0.1", "eth1"), ("10.0.0.2", "eth0")] {
-        let mut rig = told(false);
+        let mut rig = rig_after_hello(false);
         rig.root(probe([1, 2]));
-        rig.hear(reached(1));
+        rig.receive(reached(1));
         assert_eq!(rig.root(rendezvous(addr))[0], NodeAction::Probes(ProbeAction::End));
         let actions = rig.root(spawn(0..1, true));
         let [NodeAction::Spawn { exec, .. }] = &actions[..] else { panic!("{actions:?}") };
@@ -93,24 +93,24 @@ fn its_ranks_use_the_interface_by_which_it_has_reached_where_they_meet() {
 }
 
 #[test]
-fn nothing_is_tried_and_nobody_let_in_once_all_meet_or_the_end_has_begun() {
+fn probes_end_at_the_rendezvous_or_at_the_begin_of_the_end() {
     type End = fn(&mut Rig) -> Vec<NodeAction>;
     let ends: [End; 4] = [
         |rig| rig.root(rendezvous("10.0.0.1")),
         |rig| rig.root(ToNode::Kill),
         |rig| rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(5) }),
-        |rig| rig.hear(NodeEvent::EdgeLost),
+        |rig| rig.receive(NodeEvent::EdgeLost),
     ];
     for end in ends {
-        let mut rig = told(true);
+        let mut rig = rig_after_hello(true);
         assert!(end(&mut rig).contains(&NodeAction::Probes(ProbeAction::End)), "its probe listeners are closed");
-        let mut rig = told(false);
+        let mut rig = rig_after_hello(false);
         assert!(!end(&mut rig).contains(&NodeAction::Probes(ProbeAction::End)), "there is nothing to close");
-        let mut rig = told(false);
+        let mut rig = rig_after_hello(false);
         rig.root(probe([1, 2]));
         assert!(end(&mut rig).contains(&NodeAction::Probes(ProbeAction::End)));
-        assert_eq!(rig.hear(reached(1)), []);
-        assert_eq!(rig.hear(missed(2, 5)), []);
+        assert_eq!(rig.receive(reached(1)), []);
+        assert_eq!(rig.receive(missed(2, 5)), []);
         assert_eq!(rig.root(probe([3])), []);
     }
 }

@@ -14,7 +14,7 @@ use NodeAction::{Sessions, Store, TcpStores};
 use SessionAction::{End, Send};
 use rlaunch_base::id::{Round, SessionId};
 use rlaunch_protocol::rank_fault::{Fault, FaultKind, Leave};
-use rlaunch_protocol::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said};
+use rlaunch_protocol::wire::frozen::client::client_round::{AgentMessage, Begin, ClientMessage, Dismissal};
 use rlaunch_protocol::wire::round::{Enrolled, RoundDown, RoundMember, RoundRendezvous, RoundUp};
 
 const R0: Round = Round::new(0);
@@ -66,8 +66,8 @@ fn fault(initial: u32, kind: FaultKind, text: &str) -> Fault {
     Fault { initial: r(initial), kind, text: text.into() }
 }
 
-fn notify(n: u32, heard: Heard) -> NodeAction {
-    Sessions(Send { session: s(n), heard: Box::new(heard) })
+fn notify(n: u32, order: AgentMessage) -> NodeAction {
+    Sessions(Send { session: s(n), message: Box::new(order) })
 }
 
 fn round_member(initial: u32, rank: Option<u32>, active: Option<u32>) -> RoundMember {
@@ -110,15 +110,15 @@ impl Rig {
 
     /// By a session of its rank's number.
     fn registers(&mut self, n: u32, asked: &str) -> Vec<NodeAction> {
-        self.hear(NodeEvent::SessionBegun { session: s(n), rank: Some(r(n)), terms: terms(asked) })
+        self.receive(NodeEvent::SessionBegun { session: s(n), rank: Some(r(n)), terms: terms(asked) })
     }
 
-    fn says(&mut self, n: u32, said: Said) -> Vec<NodeAction> {
-        self.hear(NodeEvent::SessionMessage { session: s(n), said })
+    fn says(&mut self, n: u32, said: ClientMessage) -> Vec<NodeAction> {
+        self.receive(NodeEvent::SessionMessage { session: s(n), said })
     }
 
     fn is_ready(&mut self, n: u32, round: Round) -> Vec<NodeAction> {
-        self.says(n, Said::Ready(round, Vec::new()))
+        self.says(n, ClientMessage::Ready(round, Vec::new()))
     }
 
     fn down(&mut self, down: RoundDown) -> Vec<NodeAction> {
@@ -136,13 +136,13 @@ impl Rig {
 }
 
 fn interrupted(n: u32, round: Round) -> NodeAction {
-    notify(n, Heard::Interrupt(round, fault(0, FaultKind::Exception, "x"), None))
+    notify(n, AgentMessage::Interrupt(round, fault(0, FaultKind::Exception, "x"), None))
 }
 
 fn began(actions: &[NodeAction]) -> Vec<(u32, Begin)> {
     let begin = |action: &NodeAction| {
-        let Sessions(Send { session, heard }) = action else { return None };
-        let Heard::Begin(begin) = &**heard else { panic!("{heard:?}") };
+        let Sessions(Send { session, message: order }) = action else { return None };
+        let AgentMessage::Begin(begin) = &**order else { panic!("{order:?}") };
         Some((session.get(), begin.clone()))
     };
     actions.iter().filter_map(begin).collect()
@@ -158,7 +158,7 @@ fn is(text: &str) -> Option<Option<String>> {
 }
 
 #[test]
-fn ranks_are_told_of_together_once_all_that_live_have_registered() {
+fn ranks_are_reported_together_once_all_live_ranks_have_registered() {
     let mut rig = Rig::running(4);
     assert_eq!(rig.registers(1, "soft_timeout=9s"), []);
     assert_eq!(rig.registers(0, "soft_timeout=9s"), []);
@@ -167,7 +167,7 @@ fn ranks_are_told_of_together_once_all_that_live_have_registered() {
     assert!(actions.contains(&joined(&[0, 1, 3], "soft_timeout=9s\n")), "{actions:?}");
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::SandboxReady(sandbox()));
+    rig.receive(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..1, false));
     assert_eq!(rig.registers(0, ""), [], "others may come that are not known yet");
@@ -190,7 +190,7 @@ fn different_terms_of_ranks_are_reported() {
     assert_eq!(rig.registers(2, "keys=1"), [joined(&[0, 2], "keys=1\n"), joined(&[1], "keys=2\n")]);
     let text = OsBytes::from("they differ");
     let all = rig.down(RoundDown::Refuse { ranks: Capped::default(), text: text.clone() });
-    let refused = Heard::Dismissed(Dismissal::Refused, text);
+    let refused = AgentMessage::Dismissed(Dismissal::Refused, text);
     assert_eq!(all, [0, 1, 2].map(|n| notify(n, refused.clone())));
 }
 
@@ -205,15 +205,15 @@ fn keys_are_a_ranks_own_and_not_what_many_ask_for() {
 #[test]
 fn refused_rank_gets_the_reason() {
     let refused = |actions: &[NodeAction], words: &str| {
-        let [Sessions(Send { session, heard }), Sessions(End { session: ended })] = actions else {
+        let [Sessions(Send { session, message: order }), Sessions(End { session: ended })] = actions else {
             panic!("{actions:?}")
         };
-        let Heard::Dismissed(Dismissal::Refused, text) = &**heard else { panic!("{heard:?}") };
+        let AgentMessage::Dismissed(Dismissal::Refused, text) = &**order else { panic!("{order:?}") };
         assert_eq!(session, ended);
         let text = String::from_utf8(text.to_vec()).unwrap();
         assert!(text.contains(words), "{text}");
     };
-    let told = |mut actions: Vec<NodeAction>| {
+    let after_report = |mut actions: Vec<NodeAction>| {
         let NodeAction::ToRoot(ToRoot::Round(RoundUp::Refused { text })) = actions.remove(0) else { panic!() };
         assert!(text.to_string().contains("soft_timeout"), "{text}");
         actions
@@ -224,21 +224,21 @@ fn refused_rank_gets_the_reason() {
         rank: rank.map(r),
         terms: terms(asked),
     };
-    refused(&rig.hear(begun(7, None, "")), "RLAUNCH_RANK");
-    refused(&rig.hear(begun(7, Some(9), "")), "no rank 9 of this job runs on this host");
-    refused(&told(rig.hear(begun(7, Some(0), "soft_timout=3s"))), "soft_timeout");
-    refused(&rig.hear(begun(7, Some(0), "soft_timeout=100s")), "hard_timeout");
+    refused(&rig.receive(begun(7, None, "")), "RLAUNCH_RANK");
+    refused(&rig.receive(begun(7, Some(9), "")), "no rank 9 of this job runs on this host");
+    refused(&after_report(rig.receive(begun(7, Some(0), "soft_timout=3s"))), "soft_timeout");
+    refused(&rig.receive(begun(7, Some(0), "soft_timeout=100s")), "hard_timeout");
     rig.registers(0, "");
-    refused(&rig.hear(begun(8, Some(0), "")), "another process or thread of rank 0 takes part already");
+    refused(&rig.receive(begun(8, Some(0), "")), "another process or thread of rank 0 takes part already");
     rig.exited(1, exit(0));
-    refused(&rig.hear(begun(9, Some(1), "")), "no rank 1");
+    refused(&rig.receive(begun(9, Some(1), "")), "no rank 1");
     rig.down(RoundDown::GiveUp { text: "enough".into() });
-    refused(&rig.hear(begun(8, Some(0), "")), "are over");
-    refused(&Rig::running_by(Start { apps: 2, ..start() }, 0).hear(begun(1, Some(0), "")), "no rank 0");
+    refused(&rig.receive(begun(8, Some(0), "")), "are over");
+    refused(&Rig::running_by(Start { apps: 2, ..start() }, 0).receive(begun(1, Some(0), "")), "no rank 0");
     let mut several = Rig::new();
     several.root(ToNode::Start(Start { apps: 2, ..start() }));
     several.root(spawn(0..1, true));
-    refused(&several.hear(begun(1, Some(0), "")), "jobs of one program, and this one has 2");
+    refused(&several.receive(begun(1, Some(0), "")), "jobs of one program, and this one has 2");
 }
 
 #[test]
@@ -250,8 +250,8 @@ fn a_round_begins_with_what_a_process_would_be_started_with() {
     let members = [round_member(0, Some(2), Some(1)), round_member(1, Some(3), None), round_member(2, None, None)];
     let actions = rig.begins(R0, place, &members);
     let namespace = Store(StoreAction::Open { here: true, number: 1, ranks: Some([r(1)].into_iter().collect()) });
-    assert_eq!(actions.first(), Some(&namespace), "the space of those that work here, before they hear of it");
-    let discarded = notify(2, Heard::Dismissed(Dismissal::Discarded, OsBytes::default()));
+    assert_eq!(actions.first(), Some(&namespace), "the namespace of the active ranks here, before they are notified");
+    let discarded = notify(2, AgentMessage::Dismissed(Dismissal::Discarded, OsBytes::default()));
     assert_eq!(actions.last(), Some(&discarded));
     let [(0, active), (1, reserve)] = &began(&actions[..3])[..] else { panic!("{actions:?}") };
     assert_eq!((active.rank, active.active_rank, active.world_size), (r(2), Some(r(1)), 4));
@@ -285,17 +285,17 @@ fn a_round_begins_with_what_a_process_would_be_started_with() {
 }
 
 #[test]
-fn a_fault_is_told_at_once_and_all_are_ready_together() {
+fn fault_is_reported_at_once_and_ranks_are_ready_together() {
     let mut rig = Rig::in_round(3);
     let at = rig.now.host_time();
-    let told = up(RoundUp::Fault { round: R0, fault: fault(1, FaultKind::Exception, "ValueError: no"), at });
-    assert_eq!(rig.says(1, Said::Fault(R0, "ValueError: no".into())), [told]);
-    assert_eq!(rig.says(1, Said::Fault(R0, "again".into())), [], "once");
+    let report = up(RoundUp::Fault { round: R0, fault: fault(1, FaultKind::Exception, "ValueError: no"), at });
+    assert_eq!(rig.says(1, ClientMessage::Fault(R0, "ValueError: no".into())), [report]);
+    assert_eq!(rig.says(1, ClientMessage::Fault(R0, "again".into())), [], "once");
     assert_eq!(rig.is_ready(1, R0), []);
-    assert_eq!(rig.interrupt(R0), [interrupted(0, R0), interrupted(2, R0)], "who is out already need not hear it");
-    assert_eq!(rig.says(2, Said::Ready(R0, vec!["a".into(), "b".into()])), []);
+    assert_eq!(rig.interrupt(R0), [interrupted(0, R0), interrupted(2, R0)], "a rank that is out gets nothing");
+    assert_eq!(rig.says(2, ClientMessage::Ready(R0, vec!["a".into(), "b".into()])), []);
     assert_eq!(rig.is_ready(0, R0), [reserve_port(None)]);
-    let actions = rig.hear(NodeEvent::PortReserved { port: 21000 });
+    let actions = rig.receive(NodeEvent::PortReserved { port: 21000 });
     let ranks = Capped::chunks([enrolled(0, &[]), enrolled(1, &[]), enrolled(2, &["a", "b"])]).pop().unwrap();
     assert_eq!(actions, [up(RoundUp::Ready { round: R0, ranks, last: true, port: 21000, pinged: false })]);
 }
@@ -306,7 +306,7 @@ fn the_next_round_meets_at_the_port_that_was_held_or_lets_go_of_it() {
         let mut rig = Rig::in_round(2);
         rig.interrupt(R0);
         (0..2).for_each(|n| drop(rig.is_ready(n, R0)));
-        rig.hear(NodeEvent::PortReserved { port: 21000 });
+        rig.receive(NodeEvent::PortReserved { port: 21000 });
         let port = if here { 21000 } else { 31000 };
         let place = RoundRendezvous { here, port, namespace: 2, ..first_place(2) };
         let members = [round_member(0, Some(1), Some(1)), round_member(1, Some(0), Some(0))];
@@ -330,7 +330,7 @@ fn the_store_of_a_round_is_where_the_round_meets() {
     let mut rig = Rig::in_round_by(agent_store(), 1, "");
     rig.interrupt(R0);
     assert_eq!(rig.is_ready(0, R0), [reserve_port(Some("127.0.0.1"))]);
-    rig.hear(NodeEvent::PortReserved { port: 21000 });
+    rig.receive(NodeEvent::PortReserved { port: 21000 });
     let actions = rig.begins(R1, next(true, 21000), &[round_member(0, Some(0), Some(0))]);
     let [
         TcpStores(TcpStoreAction::UsePort(true)),
@@ -345,7 +345,7 @@ fn the_store_of_a_round_is_where_the_round_meets() {
     let mut rig = Rig::in_round_by(agent_store(), 1, "");
     rig.interrupt(R0);
     rig.is_ready(0, R0);
-    rig.hear(NodeEvent::PortReserved { port: 21000 });
+    rig.receive(NodeEvent::PortReserved { port: 21000 });
     let actions = rig.begins(R1, next(false, 31000), &[round_member(0, Some(0), Some(0))]);
     let [
         TcpStores(TcpStoreAction::UsePort(false)),
@@ -373,14 +373,14 @@ fn exited_rank_is_not_waited_for_and_children_end() {
     let said = says_exit(&rig, 2, by(KILL));
     let actions = rig.exited(2, by(KILL));
     assert_eq!(actions[..2], [said, group(2, KILL)]);
-    assert_eq!(rig.hear(NodeEvent::SessionLost { session: s(2) }), []);
+    assert_eq!(rig.receive(NodeEvent::SessionLost { session: s(2) }), []);
     rig.interrupt(R0);
     rig.is_ready(0, R0);
     let actions = rig.exited(1, by(KILL));
     assert!(actions.contains(&reserve_port(None)), "{actions:?}");
     let actions = rig.exited(0, exit(1));
     assert_eq!(actions[1], group(0, KILL), "ready, and gone: {actions:?}");
-    assert_eq!(rig.hear(NodeEvent::PortReserved { port: 5 }), [ready(R0, &[], 5)]);
+    assert_eq!(rig.receive(NodeEvent::PortReserved { port: 5 }), [ready(R0, &[], 5)]);
 }
 
 #[test]
@@ -393,14 +393,14 @@ fn a_node_without_anybody_left_says_so() {
 #[test]
 fn the_end_of_a_session_waits_for_that_of_its_process() {
     let mut rig = Rig::in_round(2);
-    rig.hear(NodeEvent::SessionLost { session: s(1) });
+    rig.receive(NodeEvent::SessionLost { session: s(1) });
     rig.interrupt(R0);
-    assert_eq!(rig.is_ready(0, R0), [], "it may be about to end: then how it ends is what is told");
+    assert_eq!(rig.is_ready(0, R0), [], "it may be about to end: then its exit is reported");
     let mut closed = Rig::in_round(2);
     let actions = rig.exited(1, by(KILL));
     assert!(!actions.iter().any(|action| matches!(action, NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { .. })))));
     assert!(actions.contains(&reserve_port(None)));
-    closed.hear(NodeEvent::SessionLost { session: s(1) });
+    closed.receive(NodeEvent::SessionLost { session: s(1) });
     assert_eq!(closed.node.poll_timeout(), Some(closed.now + Span::from_secs(2)));
     let actions = closed.wait(2000);
     let [NodeAction::ToRoot(ToRoot::Round(RoundUp::Fault { round: R0, fault, .. })), ended @ ..] = &actions[..] else {
@@ -417,9 +417,9 @@ fn leaving_rank_is_reported_and_continues() {
     let mut rig = Rig::in_round(2);
     let at = rig.now.host_time();
     let left = fault(1, FaultKind::Left(Leave::Unhealthy), "no GPU");
-    let actions = rig.says(1, Said::Leave(Leave::Unhealthy, "no GPU".into()));
+    let actions = rig.says(1, ClientMessage::Leave(Leave::Unhealthy, "no GPU".into()));
     assert_eq!(actions, [up(RoundUp::Fault { round: R0, fault: left, at })]);
-    assert_eq!(rig.hear(NodeEvent::SessionLost { session: s(1) }), []);
+    assert_eq!(rig.receive(NodeEvent::SessionLost { session: s(1) }), []);
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0)]);
     let actions = rig.exited(1, exit(3));
     assert!(!actions.contains(&group(1, KILL)), "what it does now is its own matter: {actions:?}");
@@ -429,10 +429,10 @@ fn leaving_rank_is_reported_and_continues() {
 #[test]
 fn the_work_is_done_when_it_is_done_everywhere() {
     let mut rig = Rig::in_round(2);
-    assert_eq!(rig.says(0, Said::Returned(R0)), []);
-    assert_eq!(rig.says(1, Said::Returned(R0)), [up(RoundUp::Returned { round: R0, ranks: 2 })]);
+    assert_eq!(rig.says(0, ClientMessage::Returned(R0)), []);
+    assert_eq!(rig.says(1, ClientMessage::Returned(R0)), [up(RoundUp::Returned { round: R0, ranks: 2 })]);
     let actions = rig.down(RoundDown::Finish { call: 0, round: R0 });
-    assert_eq!(actions, [0, 1].map(|n| notify(n, Heard::Finish(R0))));
+    assert_eq!(actions, [0, 1].map(|n| notify(n, AgentMessage::Finish(R0))));
     assert_eq!(rig.wait(500_000), [], "nobody is watched any more");
     assert_eq!(rig.node.poll_timeout(), None);
     let actions = rig.exited(0, exit(0));
@@ -442,8 +442,8 @@ fn the_work_is_done_when_it_is_done_everywhere() {
 #[test]
 fn returned_ranks_run_again_after_a_fault() {
     let mut rig = Rig::in_round(2);
-    rig.says(0, Said::Returned(R0));
-    rig.says(1, Said::Fault(R0, "x".into()));
+    rig.says(0, ClientMessage::Returned(R0));
+    rig.says(1, ClientMessage::Fault(R0, "x".into()));
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0), interrupted(1, R0)]);
     rig.is_ready(1, R0);
     assert_eq!(rig.is_ready(0, R0), [reserve_port(None)]);
@@ -453,16 +453,16 @@ fn returned_ranks_run_again_after_a_fault() {
 fn message_of_another_round_is_dropped() {
     let mut rig = Rig::in_round(1);
     for said in [
-        Said::Fault(R1, "x".into()),
-        Said::Ready(R1, Vec::new()),
-        Said::Returned(R1),
-        Said::Alive(R1, true),
-        Said::Section(R1, None),
+        ClientMessage::Fault(R1, "x".into()),
+        ClientMessage::Ready(R1, Vec::new()),
+        ClientMessage::Returned(R1),
+        ClientMessage::Alive(R1, true),
+        ClientMessage::Section(R1, None),
     ] {
         assert_eq!(rig.says(0, said), []);
     }
     assert_eq!(rig.interrupt(R1), []);
-    assert_eq!(rig.says(5, Said::Leave(Leave::Abort, OsBytes::default())), [], "of nobody");
+    assert_eq!(rig.says(5, ClientMessage::Leave(Leave::Abort, OsBytes::default())), [], "of nobody");
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0)]);
 }
 
@@ -473,14 +473,14 @@ fn hook_variables_fit_into_a_message() {
     let mut rig = Rig::in_round(120);
     rig.interrupt(R0);
     let key = |len: usize| OsBytes::new(vec![b'x'; len]);
-    let actions = rig.says(119, Said::Ready(R0, vec![key(4097)]));
+    let actions = rig.says(119, ClientMessage::Ready(R0, vec![key(4097)]));
     let text = "a key of the policy has a value of more than 4096 bytes";
     let left = fault(119, FaultKind::Left(Leave::Unhealthy), text);
-    let refused = notify(119, Heard::Dismissed(Dismissal::Refused, text.into()));
+    let refused = notify(119, AgentMessage::Dismissed(Dismissal::Refused, text.into()));
     assert_eq!(actions, [refused, up(RoundUp::Fault { round: R0, fault: left, at: rig.now.host_time() })]);
-    (0..119).for_each(|n| drop(rig.says(n, Said::Ready(R0, vec![key(4096); 16]))));
+    (0..119).for_each(|n| drop(rig.says(n, ClientMessage::Ready(R0, vec![key(4096); 16]))));
     let mut all = Vec::new();
-    for action in rig.hear(NodeEvent::PortReserved { port: 9 }) {
+    for action in rig.receive(NodeEvent::PortReserved { port: 9 }) {
         let NodeAction::ToRoot(msg @ ToRoot::Round(RoundUp::Ready { .. })) = action else { panic!("{action:?}") };
         assert!(encode(&msg).len() < MAX_CONTROL as usize / 2);
         let ToRoot::Round(RoundUp::Ready { ranks, last, .. }) = msg else { continue };
@@ -501,10 +501,14 @@ fn reserves_may_be_silent_and_get_interrupts() {
     let place = RoundRendezvous { active_world_size: 1, ..first_place(2) };
     rig.begins(R0, place, &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), None)]);
     for _ in 0..10 {
-        rig.says(0, Said::Alive(R0, false));
+        rig.says(0, ClientMessage::Alive(R0, false));
         assert_eq!(rig.wait(50_000), []);
     }
-    assert_eq!(rig.says(0, Said::Returned(R0)), [up(RoundUp::Returned { round: R0, ranks: 1 })], "they do not count");
+    assert_eq!(
+        rig.says(0, ClientMessage::Returned(R0)),
+        [up(RoundUp::Returned { round: R0, ranks: 1 })],
+        "they do not count"
+    );
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0), interrupted(1, R0)]);
 }
 
@@ -514,7 +518,7 @@ fn a_planned_round_may_become_an_urgent_one() {
     let within = Some(Span::from_secs(30));
     let warned = fault(0, FaultKind::Warned, "");
     let planned = RoundDown::Interrupt { round: R0, fault: warned.clone(), within };
-    assert_eq!(rig.down(planned), [notify(0, Heard::Interrupt(R0, warned, within))]);
+    assert_eq!(rig.down(planned), [notify(0, AgentMessage::Interrupt(R0, warned, within))]);
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0)]);
     rig.is_ready(0, R0);
     assert_eq!(rig.interrupt(R0), []);
@@ -525,9 +529,9 @@ fn no_further_round_is_the_end_of_all_calls() {
     let mut rig = Rig::in_round(2);
     let text = OsBytes::from("no healthy rank is left");
     let actions = rig.down(RoundDown::GiveUp { text: text.clone() });
-    assert_eq!(actions, [0, 1].map(|n| notify(n, Heard::Dismissed(Dismissal::GivenUp, text.clone()))));
+    assert_eq!(actions, [0, 1].map(|n| notify(n, AgentMessage::Dismissed(Dismissal::GivenUp, text.clone()))));
     assert_eq!(rig.interrupt(R0), []);
-    assert_eq!(rig.says(0, Said::Fault(R0, "x".into())), []);
+    assert_eq!(rig.says(0, ClientMessage::Fault(R0, "x".into())), []);
 }
 
 #[test]
@@ -535,7 +539,7 @@ fn the_end_of_the_job_goes_before_rounds() {
     let mut rig = Rig::in_round(2);
     rig.interrupt(R0);
     (0..2).for_each(|n| drop(rig.is_ready(n, R0)));
-    rig.hear(NodeEvent::PortReserved { port: 9 });
+    rig.receive(NodeEvent::PortReserved { port: 9 });
     let end = rig.root(ToNode::End { sig: TERM, grace: Span::from_secs(500) });
     assert!(end.contains(&TcpStores(TcpStoreAction::UsePort(false))), "{end:?}");
     assert_eq!(rig.begins(R1, first_place(2), &[round_member(0, Some(0), Some(0))]), []);
@@ -549,11 +553,11 @@ fn another_generation(before: impl FnOnce(&mut Rig)) -> Rig {
     before(&mut rig);
     rig.root(ToNode::Clear { sig: TERM, grace: Span::from_secs(1), port: PortPlan::None });
     rig.exited(0, by(TERM));
-    rig.hear(NodeEvent::SessionLost { session: s(0) });
+    rig.receive(NodeEvent::SessionLost { session: s(0) });
     rig.examined(0, Facts::default());
     rig.streams_end(0);
     rig.left(0);
-    rig.hear(NodeEvent::Renewed { port: 0 });
+    rig.receive(NodeEvent::Renewed { port: 0 });
     rig.root(ToNode::Again(Rendezvous { namespace: 2, restart: 1, ..start().rendezvous.unwrap_or_default() }));
     rig.root(another(300, 0));
     rig

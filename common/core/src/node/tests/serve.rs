@@ -29,7 +29,7 @@ fn begun(start: Start) -> (Rig, Vec<NodeAction>) {
     let mut actions = rig.root(ToNode::Start(start));
     actions.extend(rig.root(app_of(0, &base())));
     actions.extend(rig.root(spawn(0..2, true)));
-    actions.extend(rig.hear(NodeEvent::SandboxReady(sandbox())));
+    actions.extend(rig.receive(NodeEvent::SandboxReady(sandbox())));
     (rig, actions)
 }
 
@@ -69,7 +69,7 @@ fn first_of_several_nodes_holds_the_store() {
     for (index, holds) in [(0, true), (1, false)] {
         let mut rig = Rig::new();
         rig.root(ToNode::Start(Start { sole: false, rendezvous: None, ..start() }));
-        rig.hear(NodeEvent::SandboxReady(sandbox()));
+        rig.receive(NodeEvent::SandboxReady(sandbox()));
         let actions = rig.root(ToNode::Rendezvous(rendezvous(index, Some(7000))));
         assert_eq!(actions.contains(&serve(7000)), holds);
     }
@@ -79,7 +79,7 @@ fn first_of_several_nodes_holds_the_store() {
 fn node_refuses_if_store_cannot_listen() {
     let (mut rig, _) = sole(None);
     let (errno, at) = (98, OsBytes::from("10.0.0.1:20000"));
-    let actions = rig.hear(NodeEvent::Unserved { errno, at: at.clone() });
+    let actions = rig.receive(NodeEvent::Unserved { errno, at: at.clone() });
     assert_eq!(actions[0], NodeAction::ToRoot(ToRoot::Refused(NodeRefusal::NoStore { errno, at })));
 }
 
@@ -90,18 +90,18 @@ fn unused_store_is_reported_once() {
     assert_eq!(rig.wait(9_000), []);
     assert_eq!(rig.wait(1_000), [NodeAction::MeasureRanks]);
     let measured = |ms| NodeEvent::RanksMeasured { cpu: Span::from_millis(ms) };
-    assert_eq!(rig.hear(measured(0)), core::slice::from_ref(&unused));
+    assert_eq!(rig.receive(measured(0)), core::slice::from_ref(&unused));
     assert_eq!(rig.wait(600_000), []);
     // Ranks that import, or load data from a slow disk, are busy.
     let (mut rig, _) = begun(Start { local_size: 2, rendezvous: Some(rendezvous(0, None)), ..start() });
     for busy in [9_000, 10_000, 10_060] {
         assert_eq!(rig.wait(10_000), [NodeAction::MeasureRanks]);
-        assert_eq!(rig.hear(measured(busy)), []);
+        assert_eq!(rig.receive(measured(busy)), []);
     }
     assert_eq!(rig.wait(10_000), [NodeAction::MeasureRanks]);
-    assert_eq!(rig.hear(measured(10_119)), [unused]);
+    assert_eq!(rig.receive(measured(10_119)), [unused]);
     let (mut rig, _) = sole(None);
-    assert_eq!(rig.hear(NodeEvent::StoreUsed), []);
+    assert_eq!(rig.receive(NodeEvent::StoreUsed), []);
     assert_eq!(rig.wait(600_000), []);
 }
 
@@ -109,16 +109,16 @@ fn unused_store_is_reported_once() {
 #[test]
 fn limits_are_reported_at_once_and_then_rate_limited() {
     let (mut rig, _) = sole(None);
-    rig.hear(NodeEvent::StoreUsed);
+    rig.receive(NodeEvent::StoreUsed);
     let met = |limit, key: &str| Met::at(limit, key.as_bytes(), 9, 8);
     let meets = |limit, key, count| NodeEvent::StoreLimit { met: met(limit, key), count };
     let says = |limit, key, count| {
         vec![NodeAction::ToRoot(ToRoot::News(NodeNews::Store(StoreNews::Limit { met: met(limit, key), count })))]
     };
-    assert_eq!(rig.hear(meets(Limit::Value, "a", 2)), says(Limit::Value, "a", 2));
-    assert_eq!(rig.hear(meets(Limit::Value, "b", 1)), []);
-    assert_eq!(rig.hear(meets(Limit::Keys, "c", 1)), says(Limit::Keys, "c", 1));
-    assert_eq!(rig.hear(meets(Limit::Value, "d", 3)), []);
+    assert_eq!(rig.receive(meets(Limit::Value, "a", 2)), says(Limit::Value, "a", 2));
+    assert_eq!(rig.receive(meets(Limit::Value, "b", 1)), []);
+    assert_eq!(rig.receive(meets(Limit::Keys, "c", 1)), says(Limit::Keys, "c", 1));
+    assert_eq!(rig.receive(meets(Limit::Value, "d", 3)), []);
     assert_eq!(rig.wait(10_000), says(Limit::Value, "d", 4));
     assert_eq!(rig.wait(20_000), [], "nobody met one");
 }
@@ -130,7 +130,7 @@ fn pending_reports_are_sent_before_a_successful_end() {
     let comes = |from: &str| NodeEvent::StoreRefused { from: from.into(), count: 1, foreign: None };
     let meets = |key: &str| NodeEvent::StoreLimit { met: Met::at(Limit::Key, key.as_bytes(), 9, 8), count: 1 };
     for event in [comes("a:1"), meets("k"), comes("a:2"), comes("a:3"), meets("l")] {
-        rig.hear(event);
+        rig.receive(event);
     }
     let mut said = Vec::new();
     for proc in 0..2 {
@@ -151,16 +151,16 @@ fn pending_reports_are_sent_before_a_successful_end() {
 #[test]
 fn strangers_are_reported_at_once_and_then_rate_limited() {
     let (mut rig, _) = sole(None);
-    rig.hear(NodeEvent::StoreUsed);
+    rig.receive(NodeEvent::StoreUsed);
     let says = |message| vec![NodeAction::ToRoot(message)];
     let comes = |from: &str, count| NodeEvent::StoreRefused { from: from.into(), count, foreign: None };
-    assert_eq!(rig.hear(comes("a:1", 2)), says(refused("a:1", 2)));
-    assert_eq!(rig.hear(comes("a:2", 1)), []);
-    assert_eq!(rig.hear(comes("b:3", 4)), []);
+    assert_eq!(rig.receive(comes("a:1", 2)), says(refused("a:1", 2)));
+    assert_eq!(rig.receive(comes("a:2", 1)), []);
+    assert_eq!(rig.receive(comes("b:3", 4)), []);
     assert_eq!(rig.wait(10_000), says(refused("b:3", 5)));
     assert_eq!(rig.wait(10_000), [], "nobody came");
-    assert_eq!(rig.hear(comes("c:1", 1)), says(refused("c:1", 1)));
-    assert_eq!(rig.hear(comes("c:2", 1)), []);
+    assert_eq!(rig.receive(comes("c:1", 1)), says(refused("c:1", 1)));
+    assert_eq!(rig.receive(comes("c:2", 1)), []);
     let actions = rig.root(ToNode::Kill);
     assert!(actions.contains(&NodeAction::ToRoot(refused("c:2", 1))), "the rest at the end: {actions:?}");
 }
@@ -177,7 +177,7 @@ fn ranks_of_mpi_lead_sessions_unless_they_share_processors() {
         rig.root(app_of(0, &base()));
         rig.root(spawn_of(0..1, true, 2));
         let port = MpiPort { port: 7, host: "a".into() };
-        let actions = rig.hear(NodeEvent::SandboxReady(Sandbox { mpi: Some(Box::new(port)), cpus, ..sandbox() }));
+        let actions = rig.receive(NodeEvent::SandboxReady(Sandbox { mpi: Some(Box::new(port)), cpus, ..sandbox() }));
         let spawned = actions.iter().find_map(|action| {
             let NodeAction::Spawn { exec, .. } = action else { return None };
             Some(exec.has_session)

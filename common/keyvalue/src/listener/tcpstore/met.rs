@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_told_from_other_ends() {
+    fn limit_is_distinguished_from_other_ends() {
         let key = || "k".into();
         for (why, met) in [
             (Malformed::Long(Met::at(Limit::Key, b"k", 9, 8)).into(), Met::at(Limit::Key, b"k", 9, 8)),

@@ -159,16 +159,16 @@ fn torch_1_13_is_answered_as_by_its_own_server() {
 }
 
 #[test]
-fn torch_1_13_hears_of_each_change_of_what_it_watches() {
+fn torch_1_13_is_notified_of_each_change_of_a_watched_key() {
     let mut desk = Desk::new();
     let (client, callbacks) = (desk.front.open(Peer(1)), desk.front.open(Peer(1)));
     desk.exchange(client, Words::op(0).s("/k").s("old"), say());
     desk.exchange(callbacks, Words::op(7).s("/k"), say().raw(&[3]));
-    let mut change = |request: Words, answer: Words, told: Words| {
+    let mut change = |request: Words, answer: Words, notice: Words| {
         desk.send(client, &request);
         let (mut written, _) = desk.outcome();
         written.sort();
-        let mut expected = vec![(callbacks, told.0)];
+        let mut expected = vec![(callbacks, notice.0)];
         if !answer.0.is_empty() {
             expected.insert(0, (client, answer.0));
         }

@@ -25,7 +25,7 @@ struct Gathering {
     flight: Option<Seq>,
     pause: Span,
     /// When a `Due::Notify` stands.
-    tell_at: Option<Mono>,
+    notify_at: Option<Mono>,
 }
 
 /// The waiting ranks, by the name of the fence.
@@ -58,15 +58,15 @@ impl Cache {
             waiters: Vec::new(),
             flight: None,
             pause: FIRST,
-            tell_at: None,
+            notify_at: None,
         });
         fence.here.extend(who);
         fence.waiters.push(waiter);
         if fence.here.covers(&fence.expected) {
             self.notify_owner(&name);
-        } else if fence.tell_at.is_none() {
+        } else if fence.notify_at.is_none() {
             let at = now + fence.pause;
-            fence.tell_at = Some(at);
+            fence.notify_at = Some(at);
             fence.pause = Span::from_nanos(fence.pause.nanos().saturating_mul(2).min(LONGEST.nanos()));
             self.due.insert((at, Due::Notify(name)));
         }
@@ -76,7 +76,7 @@ impl Cache {
     /// Sends the owner the ranks that are here and that it does not know of.
     pub(super) fn notify_owner(&mut self, name: &Bytes) {
         let Some(fence) = self.fences.0.get_mut(name) else { return };
-        if let Some(at) = fence.tell_at.take() {
+        if let Some(at) = fence.notify_at.take() {
             self.due.remove(&(at, Due::Notify(name.clone())));
         }
         let new = fence.here.without(&fence.notified);
@@ -96,22 +96,22 @@ impl Cache {
         }
     }
 
-    /// The owner says that all have come, or what is wrong.
-    pub(super) fn fence_over(&mut self, name: &Bytes, told: &Bytes) {
+    /// Handles the owner's answer: all ranks have come, or there is an error.
+    pub(super) fn fence_over(&mut self, name: &Bytes, reply: &Bytes) {
         let Some(fence) = self.fences.0.remove(name) else { return };
-        if let Some(at) = fence.tell_at {
+        if let Some(at) = fence.notify_at {
             self.due.remove(&(at, Due::Notify(name.clone())));
         }
         for waiter in fence.waiters {
             if let Some(due) = waiter.due(Due::Fence, name) {
                 self.due.remove(&due);
             }
-            self.pass(waiter.ticket, told.clone());
+            self.pass(waiter.ticket, reply.clone());
         }
     }
 
-    /// Handles the timeout of a waiter: the owner knows which ranks are missing. Nobody comes with that question, as the fence may be
-    /// complete by now and the next of its name open. Then the owner has said so before it answers this, and he who asks hears that.
+    /// Handles the timeout of a waiter: the owner knows which ranks are missing. The query names no ranks, as the fence may be complete by
+    /// now and the next of its name open. Then the waiter receives the owner's answer to the fence before the answer to this query.
     pub(super) fn fence_late(&mut self, name: &Bytes, ticket: Ticket) {
         self.notify_owner(name);
         let Some(fence) = self.fences.0.get(name) else { return };
@@ -143,9 +143,9 @@ impl Cache {
     fn disband(&mut self, name: &Bytes) {
         let Some(fence) = self.fences.0.get(name).filter(|fence| fence.waiters.is_empty()) else { return };
         let (all, new, flight) = (fence.all.clone(), fence.here.without(&fence.notified), fence.flight);
-        let tell_at = fence.tell_at;
+        let notify_at = fence.notify_at;
         self.fences.0.remove(name);
-        if let Some(at) = tell_at {
+        if let Some(at) = notify_at {
             self.due.remove(&(at, Due::Notify(name.clone())));
         }
         if !new.is_empty() {

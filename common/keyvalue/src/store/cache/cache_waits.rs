@@ -46,13 +46,13 @@ impl Cache {
     }
 
     /// Handles the owner's answer: the key is there, or the reason why no client can wait for it.
-    pub(super) fn wait_over(&mut self, key: &Bytes, told: &Bytes) {
+    pub(super) fn wait_over(&mut self, key: &Bytes, reply: &Bytes) {
         let Some(Waiting { asked, later, .. }) = self.waits.0.remove(key) else { return };
         for waiter in asked {
             waiter.due(Due::Wait, key).iter().for_each(|due| {
                 self.due.remove(due);
             });
-            self.pass(waiter.ticket, told.clone());
+            self.pass(waiter.ticket, reply.clone());
         }
         if !later.is_empty() {
             self.wait_for(key.clone(), later);

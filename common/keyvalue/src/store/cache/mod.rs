@@ -1,8 +1,9 @@
 //! An agent's part of a namespace that lives elsewhere, or beside it: what its clients ask is answered here where that can be, and passed on
 //! where it cannot, so that the owner sees hosts and not ranks.
 //!
-//! Values that were read are kept until the owner says that they change. Several who ask for the same key, or wait for it, are one
-//! asker to the owner. Of a fence the owner hears when all of this host's ranks have come, or after a moment, so that it can say who has not.
+//! Values that were read are kept until the owner reports that they change. Several clients that ask for the same key, or wait for it, are
+//! one asker to the owner. The owner is notified of a fence when all of this host's ranks have come, or after a moment. It can then name
+//! missing ranks.
 
 mod cache_fences;
 mod cache_waits;
@@ -36,7 +37,7 @@ pub enum CacheAction {
     Gone(ClientId),
     /// A key is not kept any more.
     Dropped(Bytes),
-    /// Tell a client: the words of an answer.
+    /// Send a client the words of an answer.
     Answer(Ticket, Bytes),
 }
 
@@ -202,7 +203,7 @@ impl Cache {
             Ask::Get(_) | Ask::GetAll(_) | Ask::Check(_) | Ask::Wait { .. } | Ask::Fence { .. } => false,
             Ask::Take { .. } | Ask::Watch { .. } | Ask::Gather { .. } | Ask::Arrive { .. } => false,
         };
-        // The owner has to hear when its client is gone.
+        // The owner has to be notified when its client is gone.
         is_direct && !self.is_closed && self.out.is_empty() && self.clients.get_or(client, Vec::new).is_some()
     }
 
@@ -326,10 +327,10 @@ impl Cache {
         self.gets.insert(key, Getting { asked, later: Vec::new() });
     }
 
-    /// The owner has said what there is.
-    fn got(&mut self, key: &Bytes, told: &Bytes) {
+    /// Handles the owner's answer to a read.
+    fn got(&mut self, key: &Bytes, reply: &Bytes) {
         let Some(Getting { asked, later }) = self.gets.remove(key) else { return };
-        asked.into_iter().for_each(|ticket| self.pass(ticket, told.clone()));
+        asked.into_iter().for_each(|ticket| self.pass(ticket, reply.clone()));
         match self.kept.get(key).cloned() {
             Some(value) => {
                 later.into_iter().for_each(|ticket| self.answer(ticket, &Answer::Value(Some(value.clone()))))
@@ -370,13 +371,13 @@ impl Cache {
     /// The owner has answered us.
     fn landed(&mut self, seq: Seq, keep: bool, words: &[u8]) {
         let reply = Reply::parse(words);
-        let told = Bytes::copy_from_slice(words);
+        let reply_bytes = Bytes::copy_from_slice(words);
         match self.flying.remove(&seq) {
             Some(Flight::Get(key)) => {
                 if let (true, Ok(Reply::Value(Some(value)))) = (keep, &reply) {
                     self.keep(&key, value);
                 }
-                self.got(&key, &told);
+                self.got(&key, &reply_bytes);
             }
             Some(Flight::GetAll(keys, ticket)) => {
                 if let (true, Ok(Reply::Values(values))) = (keep, &reply) {
@@ -384,12 +385,12 @@ impl Cache {
                         value.iter().for_each(|value| self.keep(key, value));
                     }
                 }
-                self.pass(ticket, told);
+                self.pass(ticket, reply_bytes);
             }
-            Some(Flight::Wait(key)) => self.wait_over(&key, &told),
-            Some(Flight::Fence(name)) => self.fence_over(&name, &told),
+            Some(Flight::Wait(key)) => self.wait_over(&key, &reply_bytes),
+            Some(Flight::Fence(name)) => self.fence_over(&name, &reply_bytes),
             Some(Flight::Missing(name, ticket, within)) => {
-                let words = rewritten(&reply, within).unwrap_or(told);
+                let words = rewritten(&reply, within).unwrap_or(reply_bytes);
                 self.fence_missed(&name, ticket, words);
             }
             Some(Flight::Quiet) | None => {}

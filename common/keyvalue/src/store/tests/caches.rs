@@ -95,21 +95,21 @@ impl Site {
     }
 
     fn spread(&mut self) {
-        while let Some((node, tell)) = self.home.poll_action() {
-            self.downs[node.index()].push_back(tell);
+        while let Some((node, message)) = self.home.poll_action() {
+            self.downs[node.index()].push_back(message);
         }
     }
 
     /// The next message of the owner comes to a host.
     fn lower(&mut self, host: usize) {
-        let Some(tell) = self.downs[host].pop_front() else { return };
-        let bytes = stamped(0, Passage::Down(Space::Job, tell.down()));
-        assert_eq!(unstamped(&bytes), Ok((0, Passage::Down(Space::Job, tell.down()))));
+        let Some(message) = self.downs[host].pop_front() else { return };
+        let bytes = stamped(0, Passage::Down(Space::Job, message.down()));
+        assert_eq!(unstamped(&bytes), Ok((0, Passage::Down(Space::Job, message.down()))));
         // The first host is the owner's own.
         if host == 0 {
-            self.relays[host].take(tell);
+            self.relays[host].take(message);
         } else {
-            self.relays[host].receive(tell.down());
+            self.relays[host].receive(message.down());
         }
         self.collect(host);
     }
@@ -334,8 +334,8 @@ fn change_of_cached_key_waits_for_caches() {
     assert_eq!(site.of(set).as_deref(), Some(&b"\0"[..]));
 }
 
-/// How often the owner hears of a fence of all.
-fn told_of_fence(hosts: u32, each: u32) -> usize {
+/// Number of requests that the owner receives for a fence of all.
+fn owner_requests_of_fence(hosts: u32, each: u32) -> usize {
     let mut site = Site::new(hosts, each);
     let all = RankSet::world(hosts * each);
     for rank in 0..hosts * each {
@@ -351,10 +351,10 @@ fn told_of_fence(hosts: u32, each: u32) -> usize {
 }
 
 #[test]
-fn a_home_hears_of_hosts_and_not_of_ranks() {
-    assert_eq!(told_of_fence(4, 1), 4);
-    assert_eq!(told_of_fence(4, 256), 4);
-    assert_eq!(told_of_fence(10_000, 2), 10_000);
+fn owner_receives_one_request_per_host_and_not_per_rank() {
+    assert_eq!(owner_requests_of_fence(4, 1), 4);
+    assert_eq!(owner_requests_of_fence(4, 256), 4);
+    assert_eq!(owner_requests_of_fence(10_000, 2), 10_000);
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn missing_ranks_at_a_fence_are_named() {
         let Ok(Reply::Refused(refused)) = Reply::parse(&words) else { panic!() };
         assert_eq!((refused.code, refused.within), (Code::TimedOut, second));
     }
-    // They have arrived, nevertheless.
+    // The late ranks have arrived, nevertheless.
     for rank in [2, 3, 8, 10] {
         arrive(&mut site, rank, None);
         site.later(Span::from_secs(1));
@@ -418,7 +418,7 @@ fn a_wait_names_its_key_and_its_time_and_is_forgotten_with_its_client() {
     assert!(cancelled, "nobody waits any more: {:?}", site.ups[0]);
     site.exchange();
     site.answer(1, 1, Ask::Set(b"k", b""));
-    assert_eq!(site.of(patient), None, "nobody is told");
+    assert_eq!(site.of(patient), None, "no client is notified");
 }
 
 #[test]
@@ -538,12 +538,12 @@ fn query_of_missing_ranks_does_not_arrive_at_next_fence() {
     site.exchange();
     let first = site.ask(0, 1, Ask::Fence { name: b"f", all: &all, who: &own, within: None });
     site.lift(0);
-    // It is complete; the word is on its way to the second host, where time is over.
+    // The fence is complete; the answer is on its way to the second host, where the time has expired.
     site.now = site.now + Span::from_millis(100);
     site.relays[1].handle_timeout(site.now);
     site.collect(1);
     site.exchange();
-    let done = |told: Option<Vec<u8>>| told.is_some_and(|words| Reply::parse(&words) == Ok(Reply::Done));
+    let done = |reply: Option<Vec<u8>>| reply.is_some_and(|words| Reply::parse(&words) == Ok(Reply::Done));
     assert!(done(site.of(first)) && done(site.of(late)), "both have come: {:?}", site.said);
     let next = site.ask(0, 1, Ask::Fence { name: b"f", all: &all, who: &own, within: None });
     site.exchange();

@@ -145,7 +145,7 @@ impl Rng {
         usize::try_from((bits ^ (bits >> 31)) % most as u64).unwrap()
     }
 
-    /// Values differ from each other, so that what was read tells what was done.
+    /// Values differ from each other, so that each read shows the writes before it.
     pub(super) fn op(&mut self, unique: usize) -> Op {
         let (key, text) = (self.below(KEYS.len()), (100 + unique).to_string().into_bytes());
         match self.below(16) {

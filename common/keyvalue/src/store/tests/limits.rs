@@ -7,7 +7,7 @@ fn small() -> Limits {
 }
 
 #[test]
-fn each_limit_is_told_with_its_figures() {
+fn each_limit_is_reported_with_its_figures() {
     let mut desk = Desk::with(small());
     let mut said = |ask| refusal(&desk.answer(ask));
     assert_eq!(said(Ask::Set(b"123456789", b"")), "a key of 9 bytes is longer than 8");

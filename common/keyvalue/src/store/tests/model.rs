@@ -115,7 +115,7 @@ struct Model {
     fences: BTreeMap<usize, (Ranks, Ranks)>,
     /// In the order in which they came.
     waiting: Vec<Waiter>,
-    told: BTreeSet<(ClientId, usize)>,
+    notified: BTreeSet<(ClientId, usize)>,
     out: Vec<(Ticket, Answer)>,
 }
 
@@ -193,12 +193,12 @@ impl Model {
             return;
         }
         let woken = self.wake(false, |awaited| awaited.key_is_there(key), &Answer::Done);
-        self.told.extend(woken.into_iter().map(|client| (client, key)));
+        self.notified.extend(woken.into_iter().map(|client| (client, key)));
     }
 
     fn pass_on(&mut self, client: ClientId) {
-        let left: Vec<usize> = self.told.iter().filter(|(of, _)| *of == client).map(|(_, key)| *key).collect();
-        self.told.retain(|(of, _)| *of != client);
+        let left: Vec<usize> = self.notified.iter().filter(|(of, _)| *of == client).map(|(_, key)| *key).collect();
+        self.notified.retain(|(of, _)| *of != client);
         let mut left: Vec<usize> = left.into_iter().filter(|key| self.queue(*key) > 0).collect();
         left.sort_by_key(|key| KEYS[*key]);
         left.into_iter().for_each(|key| self.pushed(key));
@@ -415,7 +415,7 @@ impl Model {
             }
         }
         let awaited: usize = awaited.iter().map(|(_, key)| Limits::PER_REQUEST + KEYS[*key].len()).sum();
-        waits += self.told.iter().map(|(_, key)| Limits::PER_ITEM + KEYS[*key].len()).sum::<usize>();
+        waits += self.notified.iter().map(|(_, key)| Limits::PER_ITEM + KEYS[*key].len()).sum::<usize>();
         (things.len(), things.iter().sum::<usize>() + things.len() * Limits::PER_ITEM + waits + awaited)
     }
 }
@@ -479,11 +479,11 @@ fn ask(desk: &mut Desk, model: &Model, client: u32, step: &Step) -> Option<Ticke
 fn play(desk: &mut Desk, model: &mut Model, client: u32, step: &Step) {
     let who = ClientId::new(client);
     if let Some(ticket) = ask(desk, model, client, step) {
-        let told = model.told.iter().filter(|(of, _)| *of == who).map(|(_, key)| *key).collect::<BTreeSet<_>>();
+        let notified = model.notified.iter().filter(|(of, _)| *of == who).map(|(_, key)| *key).collect::<BTreeSet<_>>();
         if let Some(answer) = model.perform(ticket, step) {
             model.say(ticket, answer);
         }
-        if !told.is_empty() && comes_for(step).is_none_or(|key| !told.contains(&key)) {
+        if !notified.is_empty() && comes_for(step).is_none_or(|key| !notified.contains(&key)) {
             model.pass_on(who);
         }
         return;

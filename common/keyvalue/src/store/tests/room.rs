@@ -113,7 +113,7 @@ fn answers_that_are_kept_are_charged_with_what_they_say() {
 }
 
 #[test]
-fn a_value_that_many_were_told_is_charged_once() {
+fn value_sent_to_many_clients_is_charged_once() {
     let mut desk = Desk::new();
     for client in 1..=100 {
         again(&mut desk, client, 1, 0, Ask::Watch { key: b"k", since: None, within: None });

@@ -110,8 +110,8 @@ fn queue_notifies_one_client_and_another_if_it_goes() {
     let mut desk = Desk::new();
     let [first, second, third] = [1, 2, 3].map(|client| desk.ask(client, Ask::Wait { keys: &[b"q"], within: None }));
     desk.ask(9, Ask::Push(b"q", b"x"));
-    let told: Vec<Ticket> = desk.answers().into_iter().map(|(ticket, _)| ticket).collect();
-    assert!(told.contains(&first) && !told.contains(&second) && !told.contains(&third));
+    let notified: Vec<Ticket> = desk.answers().into_iter().map(|(ticket, _)| ticket).collect();
+    assert!(notified.contains(&first) && !notified.contains(&second) && !notified.contains(&third));
     desk.space.gone(first.client);
     assert_eq!(desk.answers(), [(second, Answer::Done)]);
     assert_eq!(desk.ask(2, Ask::Pop(b"q")).client, second.client);
@@ -226,7 +226,7 @@ fn item_goes_to_another_if_notified_client_does_not_fetch() {
                 desk.ask(1, Ask::Pop(b"q"));
             }
         }
-        let told = desk.answers().contains(&(second, Answer::Done));
-        assert_eq!(told, how < 2, "{how}: to ask how long the queue is is to come for it");
+        let is_notified = desk.answers().contains(&(second, Answer::Done));
+        assert_eq!(is_notified, how < 2, "{how}: to ask how long the queue is is to come for it");
     }
 }

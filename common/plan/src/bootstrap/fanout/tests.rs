@@ -89,7 +89,7 @@ fn silent_host_delays_no_other() {
     assert_eq!(fanout.pop(), None);
     (0..8).for_each(|n| fanout.silent(NodeId::new(n)));
     assert_eq!(all(&mut fanout), starts(8..16));
-    // It has no place that it could give back.
+    // The silent host has no place that it could give back.
     fanout.done(NodeId::new(0));
     fanout.silent(NodeId::new(1));
     fanout.silent(NodeId::new(20));

@@ -183,7 +183,7 @@ fn a_slow_configuration_is_no_time_of_the_agents() {
 }
 
 #[test]
-fn answers_are_heard_however_much_login_files_print() {
+fn answers_are_read_however_much_login_files_print() {
     let mut bench = Bench::started(Transport::Auto);
     bench.handle(StepEvent::Out(vec![b'x'; 1 << 20]));
     let absent = Answer::Absent("n2".into());

@@ -7,12 +7,12 @@ use rlaunch_base::error::Hint as _;
 fn play(spec: &str, size: u32, rounds: &[&[u32]]) -> Vec<String> {
     let policy = parse::policy(spec).unwrap();
     let mut world = World::new(size);
-    let mut told = Vec::new();
+    let mut worlds = Vec::new();
     for lost in [&[][..]].iter().chain(rounds) {
         assign(&policy, &mut world, &ranks(lost), &()).unwrap();
-        told.push(shown(&world));
+        worlds.push(shown(&world));
     }
-    told
+    worlds
 }
 
 #[test]

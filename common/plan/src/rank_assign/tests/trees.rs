@@ -33,7 +33,7 @@ fn play(tree: Tree, regrow: bool, size: u32, rounds: &[&str]) -> Vec<String> {
     let policy = Policy { stages: vec![Stage::Tree(tree)], regrow };
     policy.check().unwrap();
     let mut world = World::new(size);
-    let mut told = Vec::new();
+    let mut worlds = Vec::new();
     for words in [""].iter().chain(rounds) {
         let mut lost = Vec::new();
         for word in words.split_whitespace() {
@@ -43,9 +43,9 @@ fn play(tree: Tree, regrow: bool, size: u32, rounds: &[&str]) -> Vec<String> {
             }
         }
         assign(&policy, &mut world, &lost, &Hosts).unwrap();
-        told.push(shown(&world));
+        worlds.push(shown(&world));
     }
-    told
+    worlds
 }
 
 #[test]
@@ -132,11 +132,11 @@ fn a_rank_comes_back_to_its_old_leaf() {
     let layers = || vec![layer("", None, "reserve"), layer("host", Some(3), "reserve")];
     // 0 is replaced by 3 of its host. Back again it waits there, and replaces the next one of that host, as no other has waited for a
     // shorter time.
-    let told = play(tree(layers()), false, 8, &["0", "+0", "1"]);
-    assert_eq!(told, ["0 1 2 r 3 4 5 r", ". 1 2 0 3 4 5 r", "r 1 2 0 3 4 5 r", "1 . 2 0 3 4 5 r"]);
+    let worlds = play(tree(layers()), false, 8, &["0", "+0", "1"]);
+    assert_eq!(worlds, ["0 1 2 r 3 4 5 r", ". 1 2 0 3 4 5 r", "r 1 2 0 3 4 5 r", "1 . 2 0 3 4 5 r"]);
     // A new one gets a leaf at its host, which is new too.
-    let told = play(tree(layers()), true, 4, &["+4 +5"]);
-    assert_eq!(told, ["0 1 2 r", "0 1 2 r 3 4"]);
+    let worlds = play(tree(layers()), true, 4, &["+4 +5"]);
+    assert_eq!(worlds, ["0 1 2 r", "0 1 2 r 3 4"]);
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Where no rank is in reserve, the last active ranks of a group take the numbers of lost ones, so that the others keep theirs.
+//! Backfill without ranks in reserve: the last active ranks of a group take the numbers of lost ones, so that the others keep their
+//! numbers.
 
 use super::tree_round::TreeAssignment;
 use crate::rank_assign::world::Mode;

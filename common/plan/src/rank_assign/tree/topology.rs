@@ -27,7 +27,7 @@ pub(super) struct Node {
     children: Vec<usize>,
     /// Its ranks: a run of those in the order of the tree.
     pub(super) leaves: Range<usize>,
-    /// Ranks that have begun to wait below it, and when. Some have stopped since: the time tells.
+    /// Ranks that have begun to wait below it, and when. Some have stopped since: the time shows it.
     pub(super) waiting: Vec<(u32, u64)>,
 }
 
@@ -74,7 +74,7 @@ impl Topology {
         keys: &dyn Keys,
     ) -> Result<Vec<u32>, AssignError> {
         let Some((root, below)) = tree.layers.split_first() else { return Err(AssignError::NoLayer) };
-        // Those of a group mostly follow each other: group above, group, and its name, of each layer.
+        // Ranks of a group mostly follow each other: group above, group, and its name, of each layer.
         let mut last: Vec<(usize, usize, Value<'_>)> = Vec::new();
         let mut known: Option<Value<'_>> = None;
         let mut roots = Roots::default();

@@ -140,7 +140,7 @@ fn patience_does_not_run_while_the_sink_has_something_to_write() {
     for at in [1, 300, 60_000] {
         assert_eq!((s.stuck(at), s.turn.poll_timeout()), (String::new(), None));
     }
-    // It is written now.
+    // The prompt is written now.
     assert_eq!((s.idle(60_001), s.turn.poll_timeout()), (String::new(), Some(ms(60_201))));
     // Something else is written for a while.
     assert_eq!((s.batch(60_101), s.turn.poll_timeout()), (String::new(), None));

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use rlaunch_base::time::Span;
 
-/// This version does not understand the bytes.
+/// Bytes that this version does not understand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("malformed")]
 pub struct Malformed;

@@ -55,7 +55,7 @@ extern "C-unwind" fn connects(this: *mut c_void, _address: *const c_void) {
     let _closed = wait(waits, this, 2);
 }
 
-extern "C-unwind" fn tells(this: *mut c_void) {
+extern "C-unwind" fn aborts(this: *mut c_void) {
     let buffer = Buffer::of(this);
     buffer.state.lock().unwrap().1 = true;
     buffer.changed.notify_all();
@@ -84,16 +84,16 @@ fn waits_that_a_round_leaves_behind_end() {
         wait_recv: recv,
         wait_send: send,
         connect: to,
-        abort_recv: Some(tells),
-        abort_send: Some(tells),
+        abort_recv: Some(aborts),
+        abort_send: Some(aborts),
         close,
     };
     assert!(held(&given(None)).is_err());
-    let odd = rl_gloo { wait_recv: recv.wrapping_byte_add(1), ..given(Some(tells)) };
+    let odd = rl_gloo { wait_recv: recv.wrapping_byte_add(1), ..given(Some(aborts)) };
     // Refused before it is looked at.
     assert!(held(&odd).is_err());
     for _ in 0..2 {
-        held(&given(Some(tells))).unwrap();
+        held(&given(Some(aborts))).unwrap();
     }
     let ours: (Wait, Connect) = (now_at(recv), now_at(to));
     assert!(ours.0 as usize != waits as Wait as usize, "it was replaced");
@@ -105,7 +105,7 @@ fn waits_that_a_round_leaves_behind_end() {
     assert!(wait(ours.0, this(quick), 1));
     assert_eq!((quick.state.lock().unwrap().0.clone(), busy()), (vec![1], 0));
 
-    // Waiting threads are notified, and throw; threads that begin a wait before it is over do, too.
+    // Waiting threads are notified, and throw. Threads that begin a wait before the next round do, too.
     let (early, late, pair) = (Buffer::leaked(), Buffer::leaked(), Buffer::leaked());
     let waiting_at = |at: &'static Buffer| move || catch_unwind(|| wait(ours.0, this(at), 60_000));
     let first = spawn(waiting_at(early));
@@ -122,7 +122,7 @@ fn waits_that_a_round_leaves_behind_end() {
     }
     assert_eq!(busy(), 0, "an exception takes its note with it");
 
-    // It is over: who waits now is left alone, by that round's end.
+    // The next round has begun: a thread that waits now is left alone by the end of the round before.
     TURNS.over();
     let next = Buffer::leaked();
     let waiting = spawn(waiting_at(next));

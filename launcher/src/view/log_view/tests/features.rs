@@ -5,10 +5,10 @@ use super::*;
 /// Lines of facts that agents report.
 pub(super) fn of_hosts() -> Vec<What> {
     vec![
-        told(NodeNews::Store(StoreNews::Limit { met: Met::at(Limit::Keys, b"", 9, 8), count: 1 })),
-        told(NodeNews::FileFailed { errno: 28, path: "/logs".into() }),
-        told(NodeNews::Devices(DeviceNews::Held(holder()))),
-        told(NodeNews::Binding(BindingNews::RankBound {
+        node_news(NodeNews::Store(StoreNews::Limit { met: Met::at(Limit::Keys, b"", 9, 8), count: 1 })),
+        node_news(NodeNews::FileFailed { errno: 28, path: "/logs".into() }),
+        node_news(NodeNews::Devices(DeviceNews::Held(holder()))),
+        node_news(NodeNews::Binding(BindingNews::RankBound {
             rank: RANK,
             bound: true,
             cpus: "0-3".into(),
@@ -53,7 +53,7 @@ pub(super) fn of_discovery() -> impl Iterator<Item = What> {
 /// Lines about MPI.
 pub(super) fn of_mpi() -> [What; 3] {
     [
-        told(NodeNews::Mpi(MpiNews::Unfinished { rank: Rank::new(1), pid: 4711 })),
+        node_news(NodeNews::Mpi(MpiNews::Unfinished { rank: Rank::new(1), pid: 4711 })),
         What::News(JobNews::MpiApart { ranks: 4, library: "libmpi.so.40".into(), is_served: true }),
         What::News(JobNews::MpiApart { ranks: 4, library: "mpi4py".into(), is_served: false }),
     ]

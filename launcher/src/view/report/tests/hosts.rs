@@ -69,7 +69,7 @@ fn held_on(hosts: &[&str], cleans: bool) -> String {
 
 /// The rank of the host that was taken away was drained, and did not finish.
 #[test]
-fn host_that_was_warned_and_drained_is_not_among_those_that_finished() {
+fn drained_host_is_not_counted_among_finished_hosts() {
     let mut log = on_hosts(None);
     for n in 0..8 {
         let (rank, node, local_rank) = (Rank::new(n), NodeId::new(n / 2), LocalRank::new(n % 2));
@@ -87,7 +87,7 @@ fn host_that_was_warned_and_drained_is_not_among_those_that_finished() {
 
 /// The command is copied to the launcher's host, which is node03.
 #[test]
-fn command_that_ends_a_holder_names_its_host_unless_that_is_the_launchers() {
+fn command_that_ends_a_holder_names_the_host_unless_the_host_is_the_launchers() {
     for (hosts, at) in [(&["node1"][..], " -H node1"), (&["node03"], ""), (&["node03", "node1"], " -H node03")] {
         let text = held_on(hosts, false);
         assert!(text.contains(&format!("  try     rlaunch clean{at} --clean-devices own, to end it")), "{text}");
@@ -96,7 +96,7 @@ fn command_that_ends_a_holder_names_its_host_unless_that_is_the_launchers() {
 }
 
 #[test]
-fn report_of_clean_names_no_option_that_it_does_not_have() {
+fn report_of_clean_names_no_option_that_clean_does_not_have() {
     let text = held_on(&["node1", "node2"], true);
     let row = "  node1   /dev/vfio/0  pid 70  alice  python3 a.py  for 1m 5s";
     let hint = "  try     rlaunch clean -H node1 --clean-devices own, to end it";
@@ -208,7 +208,7 @@ fn next_step_is_a_command_for_the_host_that_was_lost() {
     let by_kernel = "ssh node2 dmesg -T, for processes that the kernel killed";
     assert_eq!([step(Lost::AgentEarly), step(Lost::Guardian)], [by_kernel, by_kernel]);
     let is_up = "ssh node2 uptime, to see whether the host is up, and since when";
-    assert_eq!([step(Lost::Unheard), step(Lost::Agent(CloseReason::Slow))], [is_up, is_up]);
+    assert_eq!([step(Lost::NoHeartbeat), step(Lost::Agent(CloseReason::Slow))], [is_up, is_up]);
     assert_eq!(step(Lost::Agent(CloseReason::Malformed)), "ssh node2 true, which must print nothing");
     assert!(step(Lost::Expired).starts_with("a longer --lease"));
     let starved = Lost::Starved(Span::from_secs(8));

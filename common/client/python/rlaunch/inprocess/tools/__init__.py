@@ -1,4 +1,4 @@
-"""What scripts test their own resilience with."""
+"""Tools with which scripts test their own resilience."""
 
 from . import inject_fault
 

@@ -1,7 +1,7 @@
-"""Faults on purpose, on ranks that are drawn by a number all of them know: for tests of a script's own resilience.
+"""Injected faults for tests of a script's own resilience. All ranks draw the failing ranks from the same seed.
 
-Each is made by a thread of its own after a delay, so it meets the function wherever that is. No process is forked for it: a child of one
-that has used a GPU cannot be trusted, and the process that is to fail can signal itself.
+A thread makes each fault after a delay, so it meets the function at any point. No process is forked for a fault: a forked child of a
+process that has used a GPU is unreliable, and the failing process can signal itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Callback = Optional[Callable[[], Any]]
 
 
 class Fault(enum.Enum):
-    """What can be made to happen."""
+    """Kind of an injected fault."""
 
     GPU_ERROR = enum.auto()
     GPU_SLEEP = enum.auto()
@@ -43,7 +43,7 @@ class Fault(enum.Enum):
 
 
 class InjectedException(Exception):
-    """Raised on purpose."""
+    """Exception of an injected fault."""
 
 
 _makers: Dict[Fault, Callable[[float, Callback], Any]] = {}
@@ -51,7 +51,7 @@ _ordered = threading.Event()
 
 
 def register_fault(fault_name_or_enum: Union[str, Fault], handler: Callable) -> Fault:
-    """Makes this fault by ``handler(delay, callback)`` from now on; a name is a fault of the script's own."""
+    """Sets the handler of a fault, called as ``handler(delay, callback)``. A name defines a fault of the script's own."""
     fault = fault_name_or_enum
     if not isinstance(fault, Fault):
         fault = object.__new__(Fault)
@@ -63,7 +63,7 @@ def register_fault(fault_name_or_enum: Union[str, Fault], handler: Callable) -> 
 
 
 def dispatch_fault_injection(fault: Fault, delay: float, callback: Callback) -> None:
-    """Makes it in this process."""
+    """Makes a fault in this process."""
     if fault not in _makers:
         raise RuntimeError(f"nothing makes the fault {fault}: register_fault says what does")
     _makers[fault](delay, callback)
@@ -77,43 +77,43 @@ def _comes(what: str, delay: float, callback: Callback) -> None:
 
 
 def async_raise(tid: int, exc_type: Any) -> None:
-    """Raises it in another thread, when that next runs bytecode."""
+    """Raises an exception in another thread when that next runs bytecode."""
     if not sys.is_finalizing():
         monitor_thread.async_raise(tid, exc_type)
 
 
 def termination_signal_handler(signum: int, frame: Any) -> None:
-    """Of a signal that is an exception."""
+    """Handler of a signal that raises an exception."""
     if not sys.is_finalizing():
         raise InjectedException
 
 
 def workload_exception(delay: float, callback: Callback) -> None:
-    """The next ``maybe_raise_workload_exception`` raises."""
+    """Makes the next ``maybe_raise_workload_exception`` raise."""
     _comes("an exception at the next place for one", delay, callback)
     _ordered.set()
 
 
 def maybe_raise_workload_exception() -> None:
-    """A place for an exception in the script, such as the end of a step."""
+    """Raises a pending exception. A script calls this at a place of its own, such as the end of a step."""
     if _ordered.is_set():
         _ordered.clear()
         raise InjectedException
 
 
 def clear_workload_exception() -> None:
-    """None is raised any more."""
+    """Discards a pending exception."""
     _ordered.clear()
 
 
 def async_raise_exception(tid: int, delay: float, callback: Callback) -> None:
-    """An exception wherever a thread is."""
+    """Raises an exception wherever a thread is."""
     _comes("an exception in the main thread", delay, callback)
     async_raise(tid, InjectedException)
 
 
 def raise_gpu_error(delay: float, callback: Callback) -> None:
-    """An index out of range, which the GPU finds."""
+    """Makes a GPU error by an index out of range."""
     import torch
 
     _comes("an error of the GPU", delay, callback)
@@ -122,7 +122,7 @@ def raise_gpu_error(delay: float, callback: Callback) -> None:
 
 
 def gpu_sleep(delay: float, device: Any, callback: Callback) -> None:
-    """The GPU is busy for ever."""
+    """Makes the GPU busy for ever."""
     import torch
 
     _comes("the GPU sleeps", delay, callback)
@@ -131,25 +131,25 @@ def gpu_sleep(delay: float, device: Any, callback: Callback) -> None:
 
 
 def lock_gil(delay: float, callback: Callback) -> None:
-    """A call into C that keeps the interpreter lock for longer than anybody lives."""
+    """Holds the interpreter lock for ever, by a call into C."""
     _comes("the interpreter lock is held", delay, callback)
     re.match(r"(a?){40}a{40}", "a" * 40)
 
 
 def segfault(delay: float, callback: Callback) -> None:
-    """Reads where nothing is."""
+    """Reads from an invalid address."""
     _comes("SIGSEGV", delay, callback)
     ctypes.string_at(1)
 
 
 def send_signal(pid: int, signal: int, delay: float, callback: Callback) -> None:
-    """A signal to a process."""
+    """Sends a signal to a process."""
     _comes(f"signal {int(signal)}", delay, callback)
     os.kill(pid, signal)
 
 
 def abort(delay: float, callback: Callback) -> None:
-    """SIGABRT, in C."""
+    """Calls ``abort()`` of C."""
     _comes("abort()", delay, callback)
     os.abort()
 
@@ -162,7 +162,7 @@ def inject_fault(
     seed: int,
     callback: Optional[Callable[[], Any]] = None,
 ) -> None:
-    """Makes one of these faults on so many ranks after so many seconds; both may be a range, and the first ``keep_alive`` ranks stay.
+    """Makes a fault on ``num_faults`` ranks after ``delay`` seconds; both may be ranges. The first ``keep_alive`` ranks are spared.
 
     All ranks draw the same with the same seed.
     """
@@ -191,14 +191,14 @@ def _by_signal(delay: float, callback: Callback) -> None:
 
 
 def _to_itself(signal: int) -> Callable[[float, Callback], None]:
-    # Not before it is made: a forked process has another number.
+    # The pid is read when the fault is made, because a forked process has another one.
     return lambda delay, callback: _in_a_thread(send_signal, os.getpid(), signal)(delay, callback)
 
 
 def _gpu_sleeps(delay: float, callback: Callback) -> None:
     import torch
 
-    # The one of this thread: another one may have none yet.
+    # The device of this thread: a new thread may have no device yet.
     device = torch.cuda.current_device()
     threading.Thread(target=gpu_sleep, args=(delay, device, callback), daemon=True).start()
 

@@ -97,7 +97,7 @@ fn host_with_a_warning_of_its_own_stays_out_when_it_is_printed_again() {
     prints(&mut s, &all);
     slice_up(&mut s, 2);
     prints(&mut s, &all.replace("x[4-5]", "x4"));
-    s.hears_of(node(5), &ToRoot::Warned(WarningSource::Preempted));
+    s.receive_from(node(5), &ToRoot::Warned(WarningSource::Preempted));
     forget(&mut s);
     prints(&mut s, &all);
     lose(&mut s, 2);

@@ -27,7 +27,7 @@ fn a_rank_that_does_not_leave_its_function_is_reported_in_each_round() {
         rig.is_ready(0, round);
         assert_eq!(rig.wait(10_000), [awaited(&[1])]);
         rig.is_ready(1, round);
-        rig.hear(NodeEvent::PortReserved { port: 9 });
+        rig.receive(NodeEvent::PortReserved { port: 9 });
         assert_eq!(rig.wait(60_000), [], "the launcher is waited for");
         let next = Round::new(round.get() + 1);
         rig.begins(

@@ -8,7 +8,7 @@ use rlaunch_base::warnings::WarningSource;
 fn session_end_before_registration_is_a_leave() {
     let mut rig = Rig::running(2);
     rig.registers(0, "");
-    assert_eq!(rig.hear(NodeEvent::SessionLost { session: s(0) }), []);
+    assert_eq!(rig.receive(NodeEvent::SessionLost { session: s(0) }), []);
     let text = "its session has ended without a word";
     let left = fault(0, FaultKind::Ended(Status::Lost), text);
     let actions = rig.wait(3000);
@@ -26,19 +26,19 @@ fn warned(actions: &[NodeAction]) -> Vec<(Rank, FaultKind)> {
     actions.iter().filter_map(one).collect()
 }
 
-/// It is still about to be taken away.
+/// The host is still about to be taken away.
 #[test]
-fn a_host_that_was_warned_is_told_of_in_the_next_generation() {
-    let mut rig = another_generation(|rig| drop(rig.hear(NodeEvent::Warned(WarningSource::Preempted))));
+fn warned_host_is_reported_in_the_next_generation() {
+    let mut rig = another_generation(|rig| drop(rig.receive(NodeEvent::Warned(WarningSource::Preempted))));
     assert_eq!(warned(&rig.registers(0, "")), [(r(0), FaultKind::Warned)]);
 }
 
 /// A rank that registers there, or is started again, is drained as the others.
 #[test]
-fn a_host_that_was_warned_early_is_told_of_with_those_who_register() {
+fn host_warned_early_is_reported_when_ranks_register() {
     let mut rig = Rig::running(2);
     rig.registers(0, "");
-    assert_eq!(warned(&rig.hear(NodeEvent::Warned(WarningSource::Preempted))), [], "nobody is known to the launcher");
+    assert_eq!(warned(&rig.receive(NodeEvent::Warned(WarningSource::Preempted))), [], "the launcher knows no rank");
     let both = [(r(0), FaultKind::Warned), (r(1), FaultKind::Warned)];
     assert_eq!(warned(&rig.registers(1, "")), both);
 }

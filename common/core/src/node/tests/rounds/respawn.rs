@@ -10,7 +10,7 @@ use rlaunch_protocol::wire::to_root::SpawnStep;
 fn follows() -> (Rig, Vec<NodeAction>) {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::SandboxReady(Sandbox { devices: true, ..sandbox() }));
+    rig.receive(NodeEvent::SandboxReady(Sandbox { devices: true, ..sandbox() }));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..2, true));
     for n in 0..2 {
@@ -35,14 +35,14 @@ fn respawn_starts_when_devices_are_free() {
     let awaits = |action: &NodeAction| matches!(action, NodeAction::Devices(DeviceAction::AwaitRelease { proc, .. }) if *proc == p(1));
     assert_eq!(actions.iter().filter(|action| awaits(action)).count(), 1, "{actions:?}");
     assert!(!spawns(&rig.interrupt(R0)), "whatever happens meanwhile");
-    assert!(spawns(&rig.hear(NodeEvent::DevicesReleased { proc: p(1), taken: OsBytes::default() })));
+    assert!(spawns(&rig.receive(NodeEvent::DevicesReleased { proc: p(1), taken: OsBytes::default() })));
 }
 
 /// Another program has taken the chip meanwhile.
 #[test]
 fn respawn_fails_when_another_process_has_taken_the_device() {
     let (mut rig, _) = follows();
-    let actions = rig.hear(NodeEvent::DevicesReleased { proc: p(1), taken: "/dev/vfio/0".into() });
+    let actions = rig.receive(NodeEvent::DevicesReleased { proc: p(1), taken: "/dev/vfio/0".into() });
     assert!(!spawns(&actions));
     let error = SpawnError { step: SpawnStep::Devices, errno: 16, path: "/dev/vfio/0".into(), found: Found::Nothing };
     assert!(actions.contains(&says(ToRoot::SpawnFailed { proc: p(300), error })), "{actions:?}");
@@ -71,7 +71,7 @@ fn respawn_is_requested_as_optional() {
     };
     let mut rig = Rig::new();
     rig.root(ToNode::Start(start()));
-    rig.hear(NodeEvent::SandboxReady(sandbox()));
+    rig.receive(NodeEvent::SandboxReady(sandbox()));
     rig.root(app_of(0, &base()));
     assert_eq!(follows(&rig.root(spawn(0..2, true))), [(0, false), (1, false)]);
     let mut rig = Rig::in_round(2);
@@ -88,7 +88,7 @@ fn dismissed_process_waits_for_no_device() {
     let (mut rig, _) = follows();
     let actions = rig.down(RoundDown::End { ranks: Capped::chunks([r(1)]).pop().unwrap() });
     assert!(spawns(&actions), "{actions:?}");
-    assert!(rig.spawned(300).contains(&group(300, KILL)), "and is over");
+    assert!(rig.spawned(300).contains(&group(300, KILL)), "and has ended");
 }
 
 /// Rank 1 has another process, which has not registered.
@@ -113,7 +113,7 @@ fn participant_is_not_dismissed() {
     other.examined(1, Facts::default());
     other.spawned(300);
     assert_eq!(other.down(end()), [group(300, KILL)], "it has not registered");
-    rig.hear(begun);
+    rig.receive(begun);
     assert_eq!(rig.down(end()), []);
 }
 
@@ -150,7 +150,7 @@ fn respawn_elsewhere_knows_local_size() {
 fn respawn_elsewhere_without_gpus_fails_and_others_continue() {
     let mut rig = Rig::new();
     rig.root(ToNode::Start(Start { local_size: 2, ..start() }.with(|settings| settings.gpus = Share::Each(2))));
-    rig.hear(NodeEvent::SandboxReady(Sandbox { gpus: Devices { amd: false, count: Some(4) }, ..sandbox() }));
+    rig.receive(NodeEvent::SandboxReady(Sandbox { gpus: Devices { amd: false, count: Some(4) }, ..sandbox() }));
     rig.root(app_of(0, &base()));
     rig.root(spawn(0..2, true));
     for n in 0..2 {
@@ -166,11 +166,11 @@ fn respawn_elsewhere_without_gpus_fails_and_others_continue() {
     assert!(actions.iter().any(|action| matches!(action, NodeAction::Spawn { .. })), "{actions:?}");
 }
 
-/// It has come for work that is done by now, and is about to return from its call.
+/// The process has come for work that is done by now, and is about to return from its call.
 #[test]
 fn participant_of_done_work_is_not_dismissed() {
     let mut rig = started_again();
-    rig.hear(NodeEvent::SessionBegun { session: s(9), rank: Some(r(1)), terms: Vec::new() });
+    rig.receive(NodeEvent::SessionBegun { session: s(9), rank: Some(r(1)), terms: Vec::new() });
     rig.down(RoundDown::Finish { call: 0, round: R0 });
     assert_eq!(rig.down(RoundDown::End { ranks: Capped::chunks([r(1)]).pop().unwrap() }), []);
 }
@@ -237,8 +237,8 @@ fn exited_rank_may_be_respawned_after_a_call() {
     rig.spawned(300);
     rig.registers(1, "");
     let begun = NodeEvent::SessionBegun { session: s(10), rank: Some(r(1)), terms: terms("") };
-    rig.hear(NodeEvent::SessionLost { session: s(1) });
-    let joined = rig.hear(begun);
+    rig.receive(NodeEvent::SessionLost { session: s(1) });
+    let joined = rig.receive(begun);
     assert!(
         !joined.iter().any(|action| matches!(action, NodeAction::Sessions(SessionAction::Send { .. }))),
         "it has missed one, and is in the next: {joined:?}"
@@ -257,13 +257,13 @@ fn a_process_that_has_ended_may_be_followed_by_another_that_joins() {
     };
     assert_eq!(*proc, p(300));
     rig.spawned(300);
-    rig.hear(NodeEvent::SessionLost { session: s(1) });
+    rig.receive(NodeEvent::SessionLost { session: s(1) });
     let begun = NodeEvent::SessionBegun { session: s(9), rank: Some(r(1)), terms: Vec::new() };
     let ranks = Capped::chunks([Enrolled { proc: p(300), ..enrolled(1, &[]) }]).pop().unwrap();
-    assert_eq!(rig.hear(begun), [up(RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() })], "at once");
+    assert_eq!(rig.receive(begun), [up(RoundUp::Joined { call: 0, ranks, terms: OsBytes::default() })], "at once");
     assert_eq!(rig.interrupt(R0), [interrupted(0, R0)], "it is in no round yet");
     assert_eq!(rig.is_ready(0, R0), [reserve_port(None)]);
-    assert_eq!(rig.hear(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[0], 9)]);
+    assert_eq!(rig.receive(NodeEvent::PortReserved { port: 9 }), [ready(R0, &[0], 9)]);
     let place = RoundRendezvous { namespace: 2, port: 9, ..first_place(2) };
     let actions = rig.begins(R1, place, &[round_member(0, Some(0), Some(0)), round_member(1, Some(1), Some(1))]);
     let begun: Vec<u32> = began(&actions).iter().map(|(session, _)| *session).collect();

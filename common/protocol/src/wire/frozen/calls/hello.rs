@@ -164,8 +164,8 @@ pub fn answered(secret: &Secret, rank: u32, own: &Nonce, bytes: &[u8; ANSWER]) -
 
 /// The last message: the controller has seen the worker's nonce.
 #[must_use]
-pub fn confirm(secret: &Secret, rank: u32, own: &Nonce, theirs: &Nonce) -> [u8; CONFIRM] {
-    secret.proof(CONTROLLER, VERSION, rank, &[own, theirs]).into()
+pub fn confirm(secret: &Secret, rank: u32, own: &Nonce, worker: &Nonce) -> [u8; CONFIRM] {
+    secret.proof(CONTROLLER, VERSION, rank, &[own, worker]).into()
 }
 
 /// Whether a last message is the controller's. The comparison takes the same time for every wrong hash.

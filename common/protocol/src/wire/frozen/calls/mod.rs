@@ -101,7 +101,7 @@ pub enum Kind {
     Free,
     /// Whether shared memory can be read.
     Mapped,
-    /// Of a later version.
+    /// A kind of a later version.
     Unknown(u8),
 }
 
@@ -199,7 +199,7 @@ impl Header {
     }
 }
 
-/// Where the bytes of a part are.
+/// Place of the bytes of a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// In the body.
@@ -211,7 +211,7 @@ pub enum Place {
 /// A run of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// Where.
+    /// The place.
     pub place: Place,
     /// The first byte.
     pub offset: u64,

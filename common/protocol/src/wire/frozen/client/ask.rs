@@ -83,12 +83,12 @@ pub enum Ask<'a> {
     Wait {
         /// Which.
         keys: &'a [&'a [u8]],
-        /// Or when this time is over.
+        /// Or after this time.
         within: Option<Span>,
     },
     /// How many keys there are; queues are not counted.
     Count,
-    /// Keys that begin so, in order, behind one of them, as many as asked for.
+    /// Keys that begin so, in order, after one of them, as many as asked for.
     List {
         /// How they begin.
         prefix: &'a [u8],
@@ -114,9 +114,9 @@ pub enum Ask<'a> {
     Watch {
         /// Which.
         key: &'a [u8],
-        /// As told by the answer before; 0: as long as there is no such key. `None`: as it is now.
+        /// The revision of the answer before; 0: as long as there is no such key. `None`: the present revision.
         since: Option<Revision>,
-        /// Or when this time is over.
+        /// Or after this time.
         within: Option<Span>,
     },
     /// Counts one more at a key, and is answered when so many have been counted: a barrier without names.
@@ -125,7 +125,7 @@ pub enum Ask<'a> {
         key: &'a [u8],
         /// Until there are so many.
         until: i64,
-        /// Or until this time is over. The count stays.
+        /// Or until this time has passed. The count stays.
         within: Option<Span>,
     },
     /// Is answered when all participants have arrived.
@@ -136,7 +136,7 @@ pub enum Ask<'a> {
         all: &'a RankSet,
         /// The ranks that come with this request. To arrive twice counts once.
         who: &'a RankSet,
-        /// Or when this time is over. Those who have arrived stay so.
+        /// Or after this time. Ranks that have arrived stay so.
         within: Option<Span>,
     },
     /// Arrives at a fence and does not wait for it: for those who are dead.

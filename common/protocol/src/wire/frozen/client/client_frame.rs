@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 
 /// A whole frame of a client's.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Heard<'a> {
+pub enum ClientFrame<'a> {
     /// An ask, and its operation.
     Ask(Asked<'a>, Words<'a>),
     /// An order: its number and its words.
@@ -50,7 +50,7 @@ impl Unknown {
     }
 }
 
-impl<'a> Heard<'a> {
+impl<'a> ClientFrame<'a> {
     /// From a whole frame.
     ///
     /// # Errors

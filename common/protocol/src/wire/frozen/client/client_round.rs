@@ -1,8 +1,8 @@
 //! Rounds on the client's wire: what a process that restarts a function within itself and the agent of its host say to each other.
 //!
-//! A connection whose first frame is [`Said::Register`] is the process's *session*: it is about rounds only, from then on until it
+//! A connection whose first frame is [`ClientMessage::Register`] is the process's *session*: it is about rounds only, from then on until it
 //! ends, and its end is the end of that process's part. A frame is as in the parent module, of kind 16. Its body is a message as postcard
-//! writes it. An agent answers a message that it does not know by [`Heard::Unsupported`]; a client drops such messages.
+//! writes it. An agent answers a message that it does not know by [`AgentMessage::Unsupported`]; a client drops such messages.
 
 use super::super::fields::Malformed;
 use crate::rank_fault::{Fault, Leave};
@@ -20,7 +20,7 @@ const SESSION: u8 = 16;
 
 /// A message of a process. New ones come last.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Said {
+pub enum ClientMessage {
     /// The process takes part, under these terms (`restart::terms`): names and values. The answer is the first `Begin`, or `Dismissed`.
     Register(#[serde(deserialize_with = "unreserved")] Vec<(OsBytes, OsBytes)>),
     /// Its function has failed in this round.
@@ -41,10 +41,10 @@ pub enum Said {
 
 /// A message of an agent. New ones come last.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Heard {
+pub enum AgentMessage {
     /// A round begins.
     Begin(Begin),
-    /// Leave the function of this round; in a planned round where it says that it can be, or when this time is over.
+    /// The process has to leave the function of this round: in a planned round where the function allows it, or after this time.
     Interrupt(Round, Fault, Option<Span>),
     /// The work is done: the call returns.
     Finish(Round),
@@ -100,7 +100,7 @@ impl Begin {
     }
 }
 
-impl Said {
+impl ClientMessage {
     /// The number of messages.
     const KNOWN: u8 = 8;
 
@@ -125,7 +125,7 @@ impl Said {
     }
 }
 
-impl Heard {
+impl AgentMessage {
     /// The number of messages.
     const KNOWN: u8 = 5;
 

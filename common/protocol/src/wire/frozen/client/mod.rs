@@ -27,7 +27,7 @@ use super::fields::{Body, Fields, Malformed};
 use crate::wire::codec::{append, set_length};
 use alloc::vec::Vec;
 pub use ask::{Answer, Ask, Expected, Revision};
-pub use client_frame::{Heard, Unknown};
+pub use client_frame::{ClientFrame, Unknown};
 pub use refusal::{Absent, Refusal};
 pub use reply::{Code, Refused, Reply, write as write_reply};
 pub use request::Words;

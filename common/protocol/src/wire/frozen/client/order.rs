@@ -39,7 +39,7 @@ pub struct Request {
     pub tied: u32,
     /// The failure of one of its ranks does not end the job.
     pub tolerant: bool,
-    /// It is ended when the rank that asks has ended.
+    /// The world is ended when the rank that asks has ended.
     pub bound: bool,
     /// Words of the asking MPI library for the new ranks (`mpi::Origin`); empty: MPI does not ask.
     pub origin: OsBytes,
@@ -189,7 +189,7 @@ impl Spawned {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Heard, parse_world, world_frame};
+    use super::super::{ClientFrame, parse_world, world_frame};
     use super::*;
     use alloc::vec;
 
@@ -237,7 +237,7 @@ mod tests {
         let end = order_frame(7, &Order::EndWorld(WorldId::new(3), None).write());
         assert_eq!(end, [&[22, 0, 0, 0, 3, 7, 0, 0, 0, 0, 0, 0, 0, 2, 3, 0, 0, 0][..], &[255; 8]].concat());
         let frame = order_frame(1, &[2]);
-        assert_eq!(Heard::parse(&frame), Ok(Heard::Order(1, &[2])));
+        assert_eq!(ClientFrame::parse(&frame), Ok(ClientFrame::Order(1, &[2])));
         assert_eq!((parse_world(&world_frame(WorldId::new(5))), parse_world(&end)), (Some(WorldId::new(5)), None));
         assert_eq!(world_frame(WorldId::new(5)), [5, 0, 0, 0, 4, 5, 0, 0, 0]);
     }

@@ -148,7 +148,7 @@ pub enum Refusal {
     /// The namespace is gone, with the host that it lived on or because it was closed.
     #[error("the namespace is gone")]
     Gone,
-    /// A request that came before is newer: this one's time is over.
+    /// A newer request came before this request, which has expired.
     #[error("a request that was answered long ago came again")]
     Stale,
 }

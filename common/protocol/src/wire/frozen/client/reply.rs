@@ -10,7 +10,7 @@ use rlaunch_base::error::Hint as _;
 use rlaunch_base::time::Span;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Why something was not done, in kinds that a program can tell apart.
+/// Reason why a request was not done, in kinds that a program can distinguish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Code {
     /// The condition did not come true in time.

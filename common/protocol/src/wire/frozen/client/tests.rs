@@ -55,7 +55,7 @@ fn asks_are_as_they_were() {
         assert_eq!(Words::parse(&bytes[..bytes.len() - 1]), Err(Malformed), "{ask:?} is cut");
         let mut more = bytes.to_vec();
         more.push(0);
-        assert_eq!(Words::parse(&more), Err(Malformed), "{ask:?} goes on");
+        assert_eq!(Words::parse(&more), Err(Malformed), "{ask:?} has one byte more");
     });
 }
 
@@ -129,7 +129,7 @@ fn declared_number_of_entries_reserves_nothing() {
 fn unknown_operation_is_refused_with_its_number() {
     let known = Asked { seq: 3, space: Space::Generation, words: b"\x0a" };
     let frame = known.to_frame();
-    assert_eq!(Heard::parse(&frame), Ok(Heard::Ask(known, Words::Count)));
+    assert_eq!(ClientFrame::parse(&frame), Ok(ClientFrame::Ask(known, Words::Count)));
     let operation = b"\x08\x05\0\x2bthis version does not know the operation 20\0";
     let space = b"\x08\x05\0\x26this version does not know the space 2\0";
     let kind = b"\x08\x05\0\x2dthis version does not know messages of kind 5\0";
@@ -140,7 +140,7 @@ fn unknown_operation_is_refused_with_its_number() {
         (b"\x03\0\0\0\x05ab", 0, kind),
     ] {
         assert_eq!(frame_len(frame), Ok(Some(frame.len())));
-        let Ok(Heard::Unknown(unknown)) = Heard::parse(frame) else { panic!("{frame:?}") };
+        let Ok(ClientFrame::Unknown(unknown)) = ClientFrame::parse(frame) else { panic!("{frame:?}") };
         assert_eq!((unknown.seq, unknown.reply()), (seq, reply.to_vec()), "{frame:?}");
         let answer = answer_frame(seq, reply);
         let Ok(FromAgent::Answer(to, Reply::Refused(refused))) = FromAgent::parse(&answer) else {
@@ -155,7 +155,7 @@ fn unknown_operation_is_refused_with_its_number() {
         b"\x0a\0\0\0\x01\x07\0\0\0\0\0\0\0\0",
         b"\x0b\0\0\0\x01\x07\0\0\0\0\0\0\0\0\x01",
     ] {
-        assert_eq!(Heard::parse(frame), Err(Malformed), "{frame:?}");
+        assert_eq!(ClientFrame::parse(frame), Err(Malformed), "{frame:?}");
     }
 }
 
@@ -187,6 +187,6 @@ proptest! {
             let again = Words::write(words.ask());
             prop_assert_eq!(Words::parse(&again), Ok(words.clone()));
         }
-        let _whatever = (Reply::parse(&bytes), Asked::parse(&bytes), FromAgent::parse(&bytes), Heard::parse(&bytes), frame_len(&bytes));
+        let _whatever = (Reply::parse(&bytes), Asked::parse(&bytes), FromAgent::parse(&bytes), ClientFrame::parse(&bytes), frame_len(&bytes));
     }
 }

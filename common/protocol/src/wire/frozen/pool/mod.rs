@@ -79,9 +79,9 @@ fn open<'a, M: Deserialize<'a>>(frame: &'a [u8], limit: usize) -> Result<(M, &'a
 pub enum Need {
     /// All that can be used.
     All,
-    /// This number of hosts.
+    /// A number of hosts.
     Hosts(u32),
-    /// As many hosts as have this number of slots.
+    /// As many hosts as have a number of slots.
     Ranks(u32),
     /// The hosts of whole slices; the valid numbers of slices.
     Slices(#[serde(deserialize_with = "unreserved")] Vec<u32>),

@@ -221,7 +221,7 @@ pub enum PoolReply {
     Granted(Granted),
     /// Other jobs have the hosts.
     Busy {
-        /// These.
+        /// The jobs that have hosts.
         #[serde(deserialize_with = "unreserved")]
         holders: Vec<Holder>,
         /// The number of jobs that wait.

@@ -56,9 +56,9 @@ fn replies() -> Vec<PoolReply> {
 fn bytes_are_as_they_were() {
     let golden = include_str!("golden.txt");
     let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| alloc::format!("{byte:02x}")).collect::<alloc::string::String>();
-    let own: Vec<_> = requests().iter().map(|request| hex(request.to_frame())).collect();
-    let theirs: Vec<_> = replies().iter().map(|reply| hex(reply.to_frame())).collect();
-    let all: Vec<_> = own.into_iter().chain(theirs).collect();
+    let request_frames: Vec<_> = requests().iter().map(|request| hex(request.to_frame())).collect();
+    let reply_frames: Vec<_> = replies().iter().map(|reply| hex(reply.to_frame())).collect();
+    let all: Vec<_> = request_frames.into_iter().chain(reply_frames).collect();
     assert_eq!(golden.lines().collect::<Vec<_>>(), all, "the new file:\n{}", all.join("\n"));
 }
 

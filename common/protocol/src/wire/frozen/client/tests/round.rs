@@ -2,7 +2,7 @@
 
 use crate::rank_fault::{Fault, FaultKind, Leave};
 use crate::wire::frozen::Malformed;
-use crate::wire::frozen::client::client_round::{Begin, Dismissal, Heard, Said, Unread};
+use crate::wire::frozen::client::client_round::{AgentMessage, Begin, ClientMessage, Dismissal, Unread};
 use crate::wire::frozen::client::frame_len;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -39,30 +39,30 @@ fn check<T: Debug + PartialEq>(
         assert_eq!(read(&bytes[..cut]), Err(Unread::Malformed(Malformed)), "{bytes:?}, cut at {cut}");
     }
     let more = [bytes, &[0]].concat();
-    assert_eq!(read(&more), Err(Unread::Malformed(Malformed)), "{bytes:?} goes on");
+    assert_eq!(read(&more), Err(Unread::Malformed(Malformed)), "{bytes:?} has one byte more");
 }
 
 #[test]
 fn process_messages_round_trip() {
     let terms = vec![(text("keys"), text("1")), (text(""), text(""))];
     for (said, bytes) in [
-        (Said::Register(terms), &b"\x0c\0\0\0\x10\0\x02\x04keys\x011\0\0"[..]),
-        (Said::Register(Vec::new()), b"\x03\0\0\0\x10\0\0"),
-        (Said::Fault(R7, text("no")), b"\x06\0\0\0\x10\x01\x07\x02no"),
-        (Said::Ready(R7, vec![text("k"), text("")]), b"\x07\0\0\0\x10\x02\x07\x02\x01k\0"),
-        (Said::Returned(R7), b"\x03\0\0\0\x10\x03\x07"),
-        (Said::Leave(Leave::BaseException, text("no")), b"\x06\0\0\0\x10\x04\0\x02no"),
-        (Said::Leave(Leave::Abort, text("")), b"\x04\0\0\0\x10\x04\x01\0"),
-        (Said::Leave(Leave::Unhealthy, text("")), b"\x04\0\0\0\x10\x04\x02\0"),
-        (Said::Alive(R7, false), b"\x04\0\0\0\x10\x05\x07\0"),
-        (Said::Alive(Round::new(300), true), b"\x05\0\0\0\x10\x05\xac\x02\x01"),
-        (Said::Section(R7, SPAN), b"\x06\0\0\0\x10\x06\x07\x01\x82\x02"),
-        (Said::Section(R7, None), b"\x04\0\0\0\x10\x06\x07\0"),
-        (Said::Section(R7, Some(Span::ZERO)), b"\x05\0\0\0\x10\x06\x07\x01\0"),
-        (Said::Hooks(R7, true), b"\x04\0\0\0\x10\x07\x07\x01"),
+        (ClientMessage::Register(terms), &b"\x0c\0\0\0\x10\0\x02\x04keys\x011\0\0"[..]),
+        (ClientMessage::Register(Vec::new()), b"\x03\0\0\0\x10\0\0"),
+        (ClientMessage::Fault(R7, text("no")), b"\x06\0\0\0\x10\x01\x07\x02no"),
+        (ClientMessage::Ready(R7, vec![text("k"), text("")]), b"\x07\0\0\0\x10\x02\x07\x02\x01k\0"),
+        (ClientMessage::Returned(R7), b"\x03\0\0\0\x10\x03\x07"),
+        (ClientMessage::Leave(Leave::BaseException, text("no")), b"\x06\0\0\0\x10\x04\0\x02no"),
+        (ClientMessage::Leave(Leave::Abort, text("")), b"\x04\0\0\0\x10\x04\x01\0"),
+        (ClientMessage::Leave(Leave::Unhealthy, text("")), b"\x04\0\0\0\x10\x04\x02\0"),
+        (ClientMessage::Alive(R7, false), b"\x04\0\0\0\x10\x05\x07\0"),
+        (ClientMessage::Alive(Round::new(300), true), b"\x05\0\0\0\x10\x05\xac\x02\x01"),
+        (ClientMessage::Section(R7, SPAN), b"\x06\0\0\0\x10\x06\x07\x01\x82\x02"),
+        (ClientMessage::Section(R7, None), b"\x04\0\0\0\x10\x06\x07\0"),
+        (ClientMessage::Section(R7, Some(Span::ZERO)), b"\x05\0\0\0\x10\x06\x07\x01\0"),
+        (ClientMessage::Hooks(R7, true), b"\x04\0\0\0\x10\x07\x07\x01"),
     ] {
-        assert_eq!(Said::is_register(bytes), matches!(said, Said::Register(_)));
-        check(said, bytes, Said::to_frame, Said::parse);
+        assert_eq!(ClientMessage::is_register(bytes), matches!(said, ClientMessage::Register(_)));
+        check(said, bytes, ClientMessage::to_frame, ClientMessage::parse);
     }
 }
 
@@ -80,17 +80,20 @@ fn agent_messages_round_trip() {
         env: vec![(text("A"), Some(text("b"))), (text("C"), None)],
     };
     let reserve = Begin { active_rank: None, fault: Some(fault(FaultKind::Hang)), env: Vec::new(), ..begin.clone() };
-    for (heard, bytes) in [
-        (Heard::Begin(begin), &b"\x14\0\0\0\x10\0\x07\x01\x02\x01\0\x01\x05\x06\0\x02\x01A\x01\x01b\x01C\0"[..]),
-        (Heard::Begin(reserve), b"\x10\0\0\0\x10\0\x07\x01\x02\0\x01\x05\x06\x01\x03\x01\x02no\0"),
-        (Heard::Interrupt(R7, fault(FaultKind::Warned), SPAN), b"\x0b\0\0\0\x10\x01\x07\x03\x06\x02no\x01\x82\x02"),
-        (Heard::Finish(R7), b"\x03\0\0\0\x10\x02\x07"),
-        (Heard::Dismissed(Dismissal::Discarded, text("")), b"\x04\0\0\0\x10\x03\0\0"),
-        (Heard::Dismissed(Dismissal::GivenUp, text("no")), b"\x06\0\0\0\x10\x03\x01\x02no"),
-        (Heard::Dismissed(Dismissal::Refused, text("no")), b"\x06\0\0\0\x10\x03\x02\x02no"),
-        (Heard::Unsupported(99), b"\x03\0\0\0\x10\x04\x63"),
+    for (message, bytes) in [
+        (AgentMessage::Begin(begin), &b"\x14\0\0\0\x10\0\x07\x01\x02\x01\0\x01\x05\x06\0\x02\x01A\x01\x01b\x01C\0"[..]),
+        (AgentMessage::Begin(reserve), b"\x10\0\0\0\x10\0\x07\x01\x02\0\x01\x05\x06\x01\x03\x01\x02no\0"),
+        (
+            AgentMessage::Interrupt(R7, fault(FaultKind::Warned), SPAN),
+            b"\x0b\0\0\0\x10\x01\x07\x03\x06\x02no\x01\x82\x02",
+        ),
+        (AgentMessage::Finish(R7), b"\x03\0\0\0\x10\x02\x07"),
+        (AgentMessage::Dismissed(Dismissal::Discarded, text("")), b"\x04\0\0\0\x10\x03\0\0"),
+        (AgentMessage::Dismissed(Dismissal::GivenUp, text("no")), b"\x06\0\0\0\x10\x03\x01\x02no"),
+        (AgentMessage::Dismissed(Dismissal::Refused, text("no")), b"\x06\0\0\0\x10\x03\x02\x02no"),
+        (AgentMessage::Unsupported(99), b"\x03\0\0\0\x10\x04\x63"),
     ] {
-        check(heard, bytes, Heard::to_frame, Heard::parse);
+        check(message, bytes, AgentMessage::to_frame, AgentMessage::parse);
     }
 }
 
@@ -114,16 +117,16 @@ fn faults_are_as_they_were() {
     ] {
         let len = u8::try_from(raw.len() + 8).unwrap();
         let bytes = [&[len], &b"\0\0\0\x10\x01\x07\x03"[..], raw, b"\x02no\0"].concat();
-        check(Heard::Interrupt(R7, fault(kind), None), &bytes, Heard::to_frame, Heard::parse);
+        check(AgentMessage::Interrupt(R7, fault(kind), None), &bytes, AgentMessage::to_frame, AgentMessage::parse);
     }
 }
 
 #[test]
 fn unknown_and_malformed_frames_are_not_read() {
     for (bytes, kind) in [(&b"\x01\0\0\0\x19"[..], 25), (b"\x02\0\0\0\x10\x08", 8), (b"\x01\0\0\0\x01", 1)] {
-        assert_eq!(Said::parse(bytes), Err(Unread::Kind(kind)));
+        assert_eq!(ClientMessage::parse(bytes), Err(Unread::Kind(kind)));
     }
-    assert_eq!(Heard::parse(b"\x03\0\0\0\x10\x05x"), Err(Unread::Kind(5)));
+    assert_eq!(AgentMessage::parse(b"\x03\0\0\0\x10\x05x"), Err(Unread::Kind(5)));
     for bytes in [
         &b""[..],
         b"\x01\0\0\0",
@@ -132,7 +135,7 @@ fn unknown_and_malformed_frames_are_not_read() {
         b"\x04\0\0\0\x10\x05\x07\x02",
         b"\x07\0\0\0\x10\0\xff\xff\xff\xff\x0f",
     ] {
-        assert_eq!(Said::parse(bytes), Err(Unread::Malformed(Malformed)), "{bytes:?}");
+        assert_eq!(ClientMessage::parse(bytes), Err(Unread::Malformed(Malformed)), "{bytes:?}");
     }
     for bytes in [
         &b"\x04\0\0\0\x10\x03\x03\0"[..],
@@ -140,7 +143,7 @@ fn unknown_and_malformed_frames_are_not_read() {
         b"\x0b\0\0\0\x10\x01\x07\x03\x02\x01\0\0\x02no\0",
         b"\x09\0\0\0\x10\x01\x07\x03\x02\x03\x02no\0",
     ] {
-        assert_eq!(Heard::parse(bytes), Err(Unread::Malformed(Malformed)), "{bytes:?}");
+        assert_eq!(AgentMessage::parse(bytes), Err(Unread::Malformed(Malformed)), "{bytes:?}");
     }
 }
 
@@ -149,11 +152,11 @@ proptest! {
     #[test]
     fn no_bytes_are_too_much(kind in 0u8..9, rest: Vec<u8>) {
         let frame = [&[0, 0, 0, 0, 16, kind], rest.as_slice()].concat();
-        if let Ok(said) = Said::parse(&frame) {
-            prop_assert_eq!(Said::parse(&said.to_frame()), Ok(said));
+        if let Ok(said) = ClientMessage::parse(&frame) {
+            prop_assert_eq!(ClientMessage::parse(&said.to_frame()), Ok(said));
         }
-        if let Ok(heard) = Heard::parse(&frame) {
-            prop_assert_eq!(Heard::parse(&heard.to_frame()), Ok(heard));
+        if let Ok(message) = AgentMessage::parse(&frame) {
+            prop_assert_eq!(AgentMessage::parse(&message.to_frame()), Ok(message));
         }
     }
 }

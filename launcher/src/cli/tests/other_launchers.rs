@@ -26,7 +26,7 @@ fn options_for_default_behaviour_are_accepted() {
 }
 
 #[test]
-fn a_word_that_is_nearly_a_command() {
+fn mistyped_command_is_recognized() {
     use crate::command_names::like as command_like;
     assert_eq!(
         ["mapp", "host", "docter", "verison"].map(|word| command_like(word.as_bytes())),
@@ -104,14 +104,14 @@ const LETTERS: &[u8] = b"hVvpncNsHxflgABbCcdDeEFGiIJKklLMmnNoOpqQrsStTuVWwxXZ";
 fn every_option_of_another_launcher_has_an_answer() {
     for name in [MPIRUN, HYDRA, SRUN, TORCHRUN, DEEPSPEED, ACCELERATE].iter().flat_map(|list| list.split_whitespace()) {
         for typed in [name.to_owned(), name.replace('_', "-")] {
-            let ours = table::JOB.by_name(typed.as_bytes()).is_some();
-            let theirs = planned_options::by_name(typed.as_bytes()).map(|row| row.hint.is_some() || row.same.is_some());
-            assert!(ours || theirs == Some(true), "--{typed}");
+            let is_own = table::JOB.by_name(typed.as_bytes()).is_some();
+            let answer = planned_options::by_name(typed.as_bytes()).map(|row| row.hint.is_some() || row.same.is_some());
+            assert!(is_own || answer == Some(true), "--{typed}");
         }
     }
     for letter in LETTERS.iter().copied().filter(|letter| *letter != b'N') {
-        let theirs = planned_options::by_letter(letter).map(|row| row.hint.is_some());
-        assert!(table::JOB.by_letter(letter).is_some() || theirs == Some(true), "-{}", char::from(letter));
+        let answer = planned_options::by_letter(letter).map(|row| row.hint.is_some());
+        assert!(table::JOB.by_letter(letter).is_some() || answer == Some(true), "-{}", char::from(letter));
     }
 }
 
@@ -125,6 +125,6 @@ fn no_known_option_gets_the_nearest_word() {
 }
 
 #[test]
-fn names_of_commands_are_those_of_the_table() {
+fn names_of_commands_equal_names_in_the_table() {
     assert!(crate::cli::commands::COMMANDS.iter().map(|sub| sub.name).eq(crate::command_names::NAMES));
 }
