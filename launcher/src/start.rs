@@ -175,7 +175,7 @@ fn assign(trial: cli::Trial, origin: &Origin) -> u8 {
 /// Prints the placement of a job.
 fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     // The hosts are the map's until it is printed.
-    let _held = match of_pool(&mut run, JobId([0; 16]), origin, Caller::default()) {
+    let _held = match of_pool(&mut run, None, origin, Caller::default()) {
         Ok(held) => held,
         Err(code) => return code,
     };
@@ -218,10 +218,10 @@ fn map(mut run: cli::Run, json: bool, origin: &Origin) -> u8 {
     answer(text.as_bytes())
 }
 
-/// Gets hosts of the pool that a job names. An error is printed, and its exit code returned.
+/// Gets hosts of the pool that a job names; without a job, for its map. An error is printed, and its exit code returned.
 fn of_pool(
     run: &mut cli::Run,
-    job: JobId,
+    job: Option<JobId>,
     origin: &Origin,
     mut caller: Caller,
 ) -> Result<Option<pool::client::Held>, u8> {
@@ -232,7 +232,8 @@ fn of_pool(
                 say(text);
                 caller.report(text, true)
             };
-            let held = origin.interruptibly(|| pool::client::hold(run, choice, job, say));
+            let choice = if job.is_some() { choice } else { choice.for_map() };
+            let held = origin.interruptibly(|| pool::client::hold(run, choice, job.unwrap_or(JobId([0; 16])), say));
             let held = held.map_err(|error| pool::explain(&error))?;
             // Without its caller the user would not know of the job.
             if caller.report("", true) { Ok(Some(held)) } else { Err(exit::LAUNCH) }
@@ -267,7 +268,7 @@ fn launch(
             return Ending::Code(fail(&why));
         }
     };
-    let held = match of_pool(&mut run, job, origin, caller) {
+    let held = match of_pool(&mut run, Some(job), origin, caller) {
         Ok(held) => held,
         Err(code) => return Ending::Code(code),
     };

@@ -48,6 +48,7 @@ fn busy_pool_names_its_job_and_jobs_wait_or_evict() {
     let script = "\"$RL\" pool up p -H node[0-1]; expect $? 0 up\n\
         \"$RL\" --pool p sh -c ': >held$RANK; while ! [ -e go ]; do sleep 0.05; done' & FIRST=$!\n\
         held held0; held held1; \"$RL\" --pool p -n 1 true; expect $? 75 busy\n\
+        \"$RL\" map --pool p -n 1 --evict --wait true; expect $? 75 map\n\
         \"$RL\" pool remove p node0; expect $? 125 remove\n\
         \"$RL\" --pool p -n 1 --wait=1s true; expect $? 75 waited\n\
         \"$RL\" --pool p --wait echo waited & NEXT=$!\n\

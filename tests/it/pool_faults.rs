@@ -133,6 +133,22 @@ before = ticks(); time.sleep(2.5); print(\"idle\" if ticks() - before < 10 else 
     bed.down();
 }
 
+/// The answers to a client that asks again and again, and reads none, took memory without a limit.
+#[test]
+fn client_that_reads_no_answers_is_dropped() {
+    let Some(bed) = Bed::up(1) else { return };
+    let script = "\"$RL\" pool up p -H node0; expect $? 0 up\n\
+        /usr/bin/python3 -c 'import socket\n\
+s = socket.socket(socket.AF_UNIX); s.connect(\"/tmp/rlaunch-0/pool-p/ctl\")\n\
+s.sendall(bytes([3, 0, 0, 0, 0, 1, 2]))\n\
+try:\n for _ in range(200): s.sendall(bytes([1, 0, 0, 0, 2]) * 10000)\n\
+except OSError: print(\"dropped\")'\n\
+        \"$RL\" --pool p echo served; expect $? 0 served; \"$RL\" pool down p; expect $? 0 down";
+    let done = done(&bed, "root", script);
+    assert_eq!(done.out(), "dropped\nserved\n", "{}", done.err());
+    bed.down();
+}
+
 /// A signal left the directory of the output, and none of its lines were printed.
 #[test]
 fn command_that_a_signal_ends_leaves_no_file_and_its_output_is_printed() {

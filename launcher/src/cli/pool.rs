@@ -447,6 +447,13 @@ pub(crate) struct PoolChoice {
     pub(crate) takes_sizes: bool,
 }
 
+impl PoolChoice {
+    /// The hosts that are free now: a map neither waits for jobs nor ends them.
+    pub(crate) fn for_map(self) -> Self {
+        Self { wait: Some(Span::ZERO), evict: false, ..self }
+    }
+}
+
 impl Args {
     pub(super) fn take_pool(&mut self, option: &OsBytes, value: &OsBytes) -> Result<(), CliError> {
         self.pool = Some((option.clone(), name(option, value)?));

@@ -286,7 +286,8 @@ fn read_owner(file: &mut File) -> Owner {
 
 /// Whether the system removes the directory of the socket when the user logs out.
 pub(super) fn ends_with_session(directory: &PoolDirectory) -> bool {
-    let user = std::env::var("USER").unwrap_or_default();
+    let user = std::env::var("USER").ok().filter(|name| !name.is_empty());
+    let user = user.unwrap_or_else(|| user_name(host::user().0));
     directory.path().starts_with("/run/user") && !Path::new("/var/lib/systemd/linger").join(user).exists()
 }
 

@@ -14,8 +14,8 @@ use rlaunch_base::time::{Mono, Span};
 use rlaunch_core::pool::{HostState, Pool, PoolAction, PoolEvent};
 use rlaunch_plan::hostlist::{self, Alone, Entry};
 use rlaunch_protocol::wire::frozen::pool::{
-    Granted, GrantedHost, HEADER, Holder, HostReport, MAX_REQUEST, Need, PoolReply, PoolRequest, Refusal, VERSION,
-    common_version,
+    Granted, GrantedHost, HEADER, Holder, HostReport, MAX_REPLY, MAX_REQUEST, Need, PoolReply, PoolRequest, Refusal,
+    VERSION, common_version,
 };
 use rlaunch_sys::directory_watch::DirectoryWatch;
 use rlaunch_sys::epoll::{Batch, ReadySet};
@@ -422,6 +422,10 @@ impl Server {
 
     fn reply(&mut self, hold: HoldId, reply: &PoolReply) {
         let Some(client) = self.clients.get_mut(&hold) else { return };
+        // A client that asks on and reads no answers.
+        if client.output.len() > MAX_REPLY {
+            return self.drop_client(hold);
+        }
         client.output.extend_from_slice(&reply.to_frame());
         client.flush(&self.set, hold);
     }
