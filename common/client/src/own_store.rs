@@ -8,7 +8,7 @@ use crate::{Error, Interrupted, call_guard};
 use rlaunch_base::id::ClientId;
 use rlaunch_base::time::Mono;
 use rlaunch_keyvalue::store::owner::LIMITS;
-use rlaunch_keyvalue::store::{Action, Ask, Namespace, Retry, Seq, Ticket};
+use rlaunch_keyvalue::store::{Action, Ask, Namespace, Seq, Ticket};
 use rlaunch_protocol::wire::frozen::client::{Space, write_reply};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _};
@@ -123,7 +123,7 @@ impl Own {
             inner.next = inner.next.wrapping_add(1);
             let client = ClientId::new(inner.next);
             let ticket = Ticket { client, seq: Seq(1) };
-            inner.space(space).ask(self.now(), ticket, Retry::Never, ask);
+            inner.space(space).ask(self.now(), ticket, ask);
             inner.collect_answers();
             if let Some(answer) = inner.answers.remove(&client) {
                 inner.forget(client);
@@ -154,7 +154,7 @@ impl Own {
                 inner.space(space).poll_timeout().map(|due| due.since(now))
             };
             // Zero would be for ever.
-            let within = due.map(|due| Duration::from_nanos(due.nanos()).max(Duration::from_millis(1)));
+            let within = due.map(|due| due.duration().max(Duration::from_millis(1)));
             own.set_read_timeout(within)?;
             match (&*own).read(&mut [0]) {
                 // An item that was taken for it meanwhile would be lost.

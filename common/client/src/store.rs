@@ -204,7 +204,7 @@ impl Store {
         self.done(Ask::Wait { keys, within: span(within) })
     }
 
-    /// How many keys there are.
+    /// How many keys there are. Keys of rlaunch are not counted.
     ///
     /// # Errors
     /// As `get`.

@@ -13,7 +13,7 @@ mod reply;
 #[cfg(test)]
 mod tests;
 
-use crate::store::{Action as Stored, Ask, Expected, Limits, Namespace, Refusal, Retry, Seq, Table, Ticket};
+use crate::store::{Action as Stored, Ask, Expected, Limits, Namespace, Refusal, Seq, Table, Ticket};
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -430,7 +430,7 @@ impl TcpStore {
         let ticket = Ticket { client, seq: session.next };
         session.next = Seq(session.next.0.wrapping_add(1));
         session.waits.push((ticket.seq, reply));
-        keys.ask(now, ticket, Retry::Never, ask);
+        keys.ask(now, ticket, ask);
     }
 
     /// Routes answers to the clients that have asked, whichever request made them possible.

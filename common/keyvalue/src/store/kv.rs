@@ -38,8 +38,10 @@ impl Kv {
         self.entries.get(key).map_or((Revision::default(), None), |entry| (entry.changed, Some(entry.value.clone())))
     }
 
+    /// The number of keys. Keys of rlaunch are not counted, as they are not listed.
     pub(super) fn len(&self) -> usize {
-        self.entries.len()
+        let reserved = self.with_prefix(RESERVED, Bound::Included(RESERVED)).count();
+        self.entries.len().saturating_sub(reserved)
     }
 
     pub(super) fn set(&mut self, account: &mut Quota, key: &[u8], value: &[u8]) -> Result<(), Refusal> {
@@ -169,15 +171,14 @@ impl Kv {
             Some(after) => Bound::Excluded(after),
             None => Bound::Included(prefix),
         };
-        let begun = self.entries.range::<[u8], _>((from, Bound::Unbounded));
         let is_shown = |key: &&Bytes| prefix.starts_with(RESERVED) || !key.starts_with(RESERVED);
-        begun
-            .map(|(key, _)| key)
-            .take_while(|key| key.starts_with(prefix))
-            .filter(is_shown)
-            .take(most)
-            .cloned()
-            .collect()
+        self.with_prefix(prefix, from).filter(is_shown).take(most).cloned().collect()
+    }
+
+    /// The keys with this prefix, in order. The first one is not before `from`, which is not before the prefix.
+    fn with_prefix(&self, prefix: &[u8], from: Bound<&[u8]>) -> impl Iterator<Item = &Bytes> {
+        let begun = self.entries.range::<[u8], _>((from, Bound::Unbounded));
+        begun.map(|(key, _)| key).take_while(move |key| key.starts_with(prefix))
     }
 }
 

@@ -9,7 +9,6 @@
 
 pub mod buffers;
 pub mod cache;
-mod dedup;
 mod fences;
 mod kv;
 mod notify;
@@ -32,7 +31,6 @@ pub use table::Table;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
-use dedup::{Dedup, Known};
 use fences::Fences;
 use kv::Kv;
 use queues::Queues;
@@ -40,15 +38,6 @@ use quota::Quota;
 use rlaunch_base::id::ClientId;
 use rlaunch_base::time::{Mono, Span};
 use waiters::{Awaited, Waiters};
-
-/// Whether a client may ask twice under one number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Retry {
-    /// Never: its requests end with its connection, as those of torch do.
-    Never,
-    /// The client may ask again for requests after this one: it has the answers up to there.
-    Behind(Seq),
-}
 
 /// An action for the owner of a namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,7 +68,6 @@ pub struct Namespace {
     queues: Queues,
     fences: Fences,
     pending: Waiters,
-    seen: Dedup,
     is_closed: bool,
     out: VecDeque<Action>,
 }
@@ -94,7 +82,6 @@ impl Namespace {
             queues: Queues::default(),
             fences: Fences::default(),
             pending: Waiters::default(),
-            seen: Dedup::default(),
             is_closed: false,
             out: VecDeque::new(),
         }
@@ -106,17 +93,9 @@ impl Namespace {
     }
 
     /// Takes a request.
-    pub fn ask(&mut self, now: Mono, ticket: Ticket, retry: Retry, ask: Ask<'_>) {
+    pub fn ask(&mut self, now: Mono, ticket: Ticket, ask: Ask<'_>) {
         if self.is_closed {
-            return self.send(ticket, Answer::Refused(Refusal::Gone));
-        }
-        // A request that changes nothing is answered anew.
-        if let (Retry::Behind(has), false) = (retry, ask.only_reads()) {
-            match self.seen.look(&mut self.account, ticket, has, ask.makes_room()) {
-                Known::New => {}
-                Known::Open => return,
-                Known::Said(answer) => return self.send(ticket, answer),
-            }
+            return self.answer(ticket, Answer::Refused(Refusal::Gone));
         }
         let notified = self.queues.notified(ticket.client);
         let comes_for_it = notified.is_none_or(|keys| keys.iter().any(|key| ask.asks_for_item(key)));
@@ -170,9 +149,8 @@ impl Namespace {
         self.pending.remove_ticket(&mut self.account, ticket).is_some()
     }
 
-    /// Removes a client that is gone and will not ask again: its waits and kept answers go, its data stays.
+    /// Removes a client that is gone: its waits go, its data stays.
     pub fn gone(&mut self, client: ClientId) {
-        self.seen.forget(&mut self.account, client);
         self.pending.remove_client(&mut self.account, client);
         self.pass_on(client);
     }
@@ -182,7 +160,7 @@ impl Namespace {
         self.is_closed = true;
         while let Some(place) = self.pending.any() {
             let Some(waiting) = self.pending.remove(&mut self.account, place) else { break };
-            self.send(waiting.ticket, Answer::Refused(Refusal::Gone));
+            self.answer(waiting.ticket, Answer::Refused(Refusal::Gone));
         }
         let limits = *self.account.limits();
         *self = Self { is_closed: true, out: core::mem::take(&mut self.out), ..Self::new(limits) };
@@ -285,13 +263,7 @@ impl Namespace {
         self.kv.holds(key) || self.queues.holds(key)
     }
 
-    /// An answer that is kept, if its client may ask again.
     fn answer(&mut self, ticket: Ticket, answer: Answer) {
-        self.seen.answered(&mut self.account, ticket, &answer);
-        self.send(ticket, answer);
-    }
-
-    fn send(&mut self, ticket: Ticket, answer: Answer) {
         self.out.push_back(Action::Answer { ticket, answer });
     }
 }

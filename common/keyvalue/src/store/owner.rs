@@ -4,9 +4,12 @@
 //! change of a key waits until all agents that keep its value have confirmed that they dropped it. A suspended agent delays changes of
 //! keys that it has read, until it is lost or continues. A value that is written once and then read by all, as addresses are, costs one
 //! request of each agent.
+//!
+//! MPI's machine sends a change and further requests without waiting for the answer. So two kinds of requests wait for earlier changes:
+//! changes of the same keys, and arrivals of the same host at fences.
 
 use super::cache::ITSELF;
-use super::{Absent, Action, Answer, Ask, Limits, Namespace, Refusal, Retry, Seq, Table, Ticket};
+use super::{Absent, Action, Answer, Ask, Limits, Namespace, Refusal, Seq, Table, Ticket};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -42,15 +45,29 @@ impl ToCache {
     }
 }
 
-/// An ask that changes keys of which others keep values.
+/// An ask that changes keys of which others keep values, or that follows such an ask.
 #[derive(Debug)]
 struct Deferred {
     from: (NodeId, Ticket),
     words: Bytes,
     /// Keys that any agent still keeps.
     left: BTreeSet<Bytes>,
-    /// All keys that it changes.
+    /// All keys that it changes. None: it is an arrival at a fence.
     keys: BTreeSet<Bytes>,
+}
+
+impl Deferred {
+    fn is_arrival(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Whether it must not be done before an earlier ask.
+    fn follows(&self, earlier: &Self) -> bool {
+        match self.is_arrival() {
+            true => self.from.0 == earlier.from.0,
+            false => !self.keys.is_disjoint(&earlier.keys),
+        }
+    }
 }
 
 /// A namespace, and who asks there.
@@ -141,10 +158,9 @@ impl Owner {
         let ask = value.map_or(Ask::Delete(key), |value| Ask::Set(key, value));
         self.puts = self.puts.wrapping_add(1);
         let from = (NodeId::ROOT, Ticket { client: ITSELF, seq: Seq(self.puts) });
-        let kept = self.kept_of(&ask);
-        match kept.is_empty() {
-            true => self.perform(now, from, &ask),
-            false => self.defer(from, &Words::write(ask), &ask, kept),
+        match self.find_obstacles(from, &ask) {
+            None => self.perform(now, from, &ask),
+            Some(kept) => self.defer(from, &Words::write(ask), &ask, kept),
         }
         self.send_answers();
     }
@@ -179,17 +195,14 @@ impl Owner {
                 if let Ok(parsed) = Words::parse(words) {
                     self.ask(now, node, ticket, words, &parsed);
                 }
+                return;
             }
-            Up::Cancel(ticket) => {
-                self.withdraw(|ask| ask.from == (node, ticket));
-                if let Some(client) = self.known(node, ticket.client) {
-                    self.space.cancel(Ticket { client, ..ticket });
-                }
-            }
+            Up::Cancel(ticket) => self.cancel(node, ticket),
             Up::Gone(client) => self.gone(node, client),
-            Up::Dropped(key) => self.dropped(now, node, key),
-            Up::Lost => self.lost(now, node),
+            Up::Dropped(key) => self.dropped(node, key),
+            Up::Lost => self.lost(node),
         }
+        self.perform_ready(now);
         self.send_answers();
     }
 
@@ -211,13 +224,12 @@ impl Owner {
         parsed: &Words<'_>,
     ) -> Option<Answer> {
         let ask = parsed.ask();
-        let kept = self.kept_of(&ask);
-        if !kept.is_empty() {
+        if let Some(kept) = self.find_obstacles((node, ticket), &ask) {
             self.defer((node, ticket), words, &ask, kept);
             return None;
         }
         let own = Ticket { client: self.client_of(node, ticket.client), ..ticket };
-        self.space.ask(now, own, Retry::Never, ask);
+        self.space.ask(now, own, ask);
         let mut said = None;
         while let Some(Action::Answer { ticket: of, answer }) = self.space.poll_action() {
             if of == own { said = Some(fitted(answer)) } else { self.send(of, false, answer) }
@@ -226,22 +238,36 @@ impl Owner {
     }
 
     /// Handles the loss of an agent: none of its clients waits, and it keeps no value.
-    fn lost(&mut self, now: Mono, node: NodeId) {
+    fn lost(&mut self, node: NodeId) {
+        // A client whose first request is deferred has no number here.
+        self.withdraw(|ask| ask.from.0 == node);
         let all = self.by_node.get(&node).map(NodeClients::all).unwrap_or_default();
         all.into_iter().for_each(|client| self.gone(node, client));
         self.by_node.remove(&node);
         let keeps = |nodes: &RankSet| nodes.contains(as_rank(node));
-        let kept: Vec<Bytes> =
-            self.readers.iter().filter(|(_, nodes)| keeps(nodes)).map(|(key, _)| key.clone()).collect();
-        for key in kept {
-            let only: RankSet = [as_rank(node)].into_iter().collect();
-            if let Some(nodes) = self.readers.get_mut(&key) {
-                *nodes = nodes.without(&only);
+        self.readers.retain(|_, nodes| {
+            if keeps(nodes) {
+                *nodes = without(nodes, node);
             }
-        }
+            !nodes.is_empty()
+        });
         let closing: Vec<Bytes> =
             self.closing.iter().filter(|(_, nodes)| keeps(nodes)).map(|(key, _)| key.clone()).collect();
-        closing.iter().for_each(|key| self.dropped(now, node, key));
+        closing.iter().for_each(|key| self.dropped(node, key));
+    }
+
+    /// A client wants no answer any more. A change that was not done is withdrawn. An arrival at a fence counts, as one that was done does.
+    fn cancel(&mut self, node: NodeId, ticket: Ticket) {
+        let from = (node, ticket);
+        self.withdraw(|ask| ask.from == from && !ask.is_arrival());
+        for ask in self.deferred.iter_mut().filter(|ask| ask.from == from) {
+            if let Some(words) = without_wait(&ask.words) {
+                ask.words = words;
+            }
+        }
+        if let Some(client) = self.known(node, ticket.client) {
+            self.space.cancel(Ticket { client, ..ticket });
+        }
     }
 
     /// Time has passed.
@@ -267,14 +293,13 @@ impl Owner {
             let client = self.client_of(from.0, from.1.client);
             return self.send(Ticket { client, ..from.1 }, false, Answer::Refused(Refusal::Reserved { key }));
         }
-        let kept = self.kept_of(ask);
-        if kept.is_empty() {
-            return self.perform(now, from, ask);
+        match self.find_obstacles(from, ask) {
+            None => self.perform(now, from, ask),
+            Some(kept) => self.defer(from, words, ask, kept),
         }
-        self.defer(from, words, ask, kept);
     }
 
-    /// Defers a request until no agent keeps these keys any more.
+    /// Defers a request until no agent keeps these keys any more, and the requests that it follows are done.
     fn defer(&mut self, from: (NodeId, Ticket), words: &[u8], ask: &Ask<'_>, kept: BTreeSet<Bytes>) {
         for key in &kept {
             if let Some(nodes) = self.readers.remove(key) {
@@ -294,14 +319,16 @@ impl Owner {
         self.deferred.push_back(Deferred { from, words: Bytes::copy_from_slice(words), left: kept, keys });
     }
 
-    /// The keys that a request changes and an agent keeps, or is about to drop.
-    fn kept_of(&self, ask: &Ask<'_>) -> BTreeSet<Bytes> {
-        let mut all = BTreeSet::new();
+    /// The keys that a request changes and an agent keeps, or is about to drop. `None`: the request is done at once.
+    fn find_obstacles(&self, (node, ticket): (NodeId, Ticket), ask: &Ask<'_>) -> Option<BTreeSet<Bytes>> {
+        let mut follows = arrives_for_host(ticket, ask) && self.deferred.iter().any(|earlier| earlier.from.0 == node);
+        let mut kept = BTreeSet::new();
         changed(ask, |key| {
-            let is_kept = self.readers.get_key_value(key).filter(|(_, nodes)| !nodes.is_empty()).map(|(key, _)| key);
-            all.extend(is_kept.or_else(|| self.closing.get_key_value(key).map(|(key, _)| key)).cloned());
+            follows |= self.changing.contains_key(key);
+            let is_kept = self.readers.get_key_value(key).or_else(|| self.closing.get_key_value(key));
+            kept.extend(is_kept.map(|(key, _)| key.clone()));
         });
-        all
+        (follows || !kept.is_empty()).then_some(kept)
     }
 
     /// Withdraws deferred requests that are not wanted any more.
@@ -328,7 +355,7 @@ impl Owner {
         if let Some(missing) = self.question(ticket, ask) {
             return self.send(Ticket { client, ..ticket }, false, missing);
         }
-        self.space.ask(now, Ticket { client, ..ticket }, Retry::Never, *ask);
+        self.space.ask(now, Ticket { client, ..ticket }, *ask);
         let keep = match ask {
             Ask::Get(key) => self.keeps(node, &[key]),
             Ask::GetAll(keys) => self.keeps(node, keys),
@@ -370,10 +397,9 @@ impl Owner {
         is_kept
     }
 
-    fn dropped(&mut self, now: Mono, node: NodeId, key: &[u8]) {
+    fn dropped(&mut self, node: NodeId, key: &[u8]) {
         let Some(nodes) = self.closing.get_mut(key) else { return };
-        let only: RankSet = [as_rank(node)].into_iter().collect();
-        *nodes = nodes.without(&only);
+        *nodes = without(nodes, node);
         if !nodes.is_empty() {
             return;
         }
@@ -381,13 +407,23 @@ impl Owner {
         self.deferred.iter_mut().for_each(|ask| {
             ask.left.remove(key);
         });
-        while let Some(at) = self.deferred.iter().position(|ask| ask.left.is_empty()) {
-            let Some(ask) = self.deferred.remove(at) else { return };
+    }
+
+    /// Does the deferred requests that wait for nothing any more.
+    fn perform_ready(&mut self, now: Mono) {
+        while let Some(ask) = self.take_ready() {
             self.is_over(&ask);
             if let Ok(parsed) = Words::parse(&ask.words) {
                 self.perform(now, ask.from, &parsed.ask());
             }
         }
+    }
+
+    fn take_ready(&mut self) -> Option<Deferred> {
+        let follows = |at: usize, ask: &Deferred| self.deferred.iter().take(at).any(|earlier| ask.follows(earlier));
+        let mut all = self.deferred.iter().enumerate();
+        let (at, _) = all.find(|(at, ask)| ask.left.is_empty() && !follows(*at, ask))?;
+        self.deferred.remove(at)
     }
 
     fn client_of(&mut self, node: NodeId, client: ClientId) -> ClientId {
@@ -430,6 +466,24 @@ impl Owner {
     }
 }
 
+/// These nodes, except one.
+fn without(nodes: &RankSet, node: NodeId) -> RankSet {
+    let only: RankSet = [as_rank(node)].into_iter().collect();
+    nodes.without(&only)
+}
+
+/// Whether a cache arrives at a fence, for ranks of its host.
+fn arrives_for_host(ticket: Ticket, ask: &Ask<'_>) -> bool {
+    ticket.client == ITSELF && matches!(ask, Ask::Fence { who, .. } | Ask::Arrive { who, .. } if !who.is_empty())
+}
+
+/// The words of an arrival at a fence that does not wait for the others.
+fn without_wait(words: &[u8]) -> Option<Bytes> {
+    let parsed = Words::parse(words).ok()?;
+    let Ask::Fence { name, all, who, .. } = parsed.ask() else { return None };
+    Some(Words::write(Ask::Arrive { name, all, who }).into())
+}
+
 /// The keys that an ask changes.
 fn changed(ask: &Ask<'_>, mut each: impl FnMut(&[u8])) {
     match ask {
@@ -464,3 +518,6 @@ fn fitted(answer: Answer) -> Answer {
         answer @ (Answer::Compared { .. } | Answer::Changed { .. } | Answer::Refused(_)) => answer,
     }
 }
+
+#[cfg(test)]
+mod tests;

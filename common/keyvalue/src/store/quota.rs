@@ -4,7 +4,7 @@ use super::Refusal;
 use super::store_limits::Limits;
 use rlaunch_base::os_bytes::OsBytes;
 
-/// How much is held, against the limits: of values, queues, fences, of requests that wait and answers that are kept together.
+/// How much is held, against the limits: of values, queues, fences, and of requests that wait, together.
 #[derive(Debug)]
 pub(super) struct Quota {
     limits: Limits,
@@ -37,7 +37,7 @@ impl Quota {
         }
         let used = self.bytes.saturating_sub(freed);
         let asked = bytes.saturating_add(things.saturating_mul(Limits::PER_ITEM));
-        // A change that needs no more than before is done even where answers that had to be kept have gone above the limit.
+        // A change that needs no more than before is done even where notices of items in queues have gone above the limit.
         if asked > freed && used.saturating_add(asked) > self.limits.bytes {
             return Err(Refusal::Full { key: named(), used: self.bytes, most: self.limits.bytes });
         }
@@ -66,7 +66,7 @@ impl Quota {
         self.bytes.saturating_add(bytes) <= self.limits.bytes
     }
 
-    /// Bytes of what is no thing by itself: a request that waits, an answer that is kept.
+    /// Bytes of what is no thing by itself: a request that waits, a notice of an item in a queue.
     pub(super) fn hold(&mut self, bytes: usize) {
         self.bytes += bytes;
     }

@@ -11,7 +11,7 @@ pub struct Limits {
     pub value: usize,
     /// Most keys, items of queues, and open fences.
     pub keys: usize,
-    /// Most bytes: those of keys and values, [`Limits::PER_ITEM`] for each, and what waits and is kept, as below.
+    /// Most bytes: those of keys and values, [`Limits::PER_ITEM`] for each, and requests that wait, as below.
     pub bytes: usize,
     /// Most requests that wait at the same time.
     pub waiting: usize,
@@ -20,8 +20,7 @@ pub struct Limits {
 impl Limits {
     /// The charge of a key, an item of a queue or a fence, beside its bytes: about its real cost.
     pub const PER_ITEM: usize = 128;
-    /// The charge of a waiting request, of each awaited key (once, with its bytes), and of an answer that is kept for a client that may
-    /// ask again (with its content).
+    /// The charge of a waiting request, and of each awaited key (once, with its bytes).
     pub const PER_REQUEST: usize = 256;
     /// The charge of a waiting request for each key that was missing.
     pub const PER_MISSING: usize = 32;

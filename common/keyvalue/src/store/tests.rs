@@ -10,7 +10,6 @@ mod caches;
 mod histories;
 mod limits;
 mod model;
-mod retries;
 mod room;
 mod waiting;
 
@@ -30,11 +29,11 @@ impl Desk {
         Self { space: Namespace::new(limits), now: Mono::from_nanos(1), next: 0 }
     }
 
-    /// A request that is never asked again.
+    /// A request under the next number.
     pub(super) fn ask(&mut self, client: u32, ask: Ask<'_>) -> Ticket {
         self.next += 1;
         let ticket = Ticket { client: ClientId::new(client), seq: Seq(self.next) };
-        self.space.ask(self.now, ticket, Retry::Never, ask);
+        self.space.ask(self.now, ticket, ask);
         ticket
     }
 
@@ -154,6 +153,19 @@ fn keys_are_listed_in_parts() {
     assert_eq!(list(b"b/", Some(b"a"), 9), "b/1 b/10 b/2", "what lies before the prefix does not matter");
     assert_eq!(list(b"", Some(b"b/2"), 9), "c");
     assert_eq!(list(b"d", None, 9), "");
+}
+
+#[test]
+fn keys_of_rlaunch_are_neither_listed_nor_counted() {
+    let mut desk = Desk::new();
+    for key in ["rlaunch/ended/0", "a", "rlaunch", "rlaunch0"] {
+        desk.answer(Ask::Set(key.as_bytes(), b""));
+    }
+    let mut list = |prefix: &[u8]| desk.answer(Ask::List { prefix, after: None, most: 9 });
+    let keys = |all: &[&str]| Answer::Keys(all.iter().map(|key| Bytes::copy_from_slice(key.as_bytes())).collect());
+    assert_eq!(list(b""), keys(&["a", "rlaunch", "rlaunch0"]));
+    assert_eq!(list(b"rlaunch/"), keys(&["rlaunch/ended/0"]));
+    assert_eq!(desk.answer(Ask::Count), Answer::Number(3));
 }
 
 #[test]

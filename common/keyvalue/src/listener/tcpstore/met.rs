@@ -37,13 +37,10 @@ fn of(refusal: &Refusal) -> Option<Met> {
         Refusal::Full { key, used, most } | Refusal::FullOfWaits { key, used, most, .. } => {
             at(Limit::Bytes, key.as_slice(), *used, *most)
         }
-        Refusal::FullOfAnswers { used, most } => at(Limit::Bytes, b"", *used, *most),
-        Refusal::ManyWaiting { most } | Refusal::ManyKept { most } => at(Limit::Waits, b"", *most, *most),
+        Refusal::ManyWaiting { most } => at(Limit::Waits, b"", *most, *most),
         Refusal::NoNumber { .. } | Refusal::Overflow { .. } | Refusal::Reserved { .. } => return None,
         Refusal::OtherFence { .. } | Refusal::NoParticipant { .. } => return None,
-        Refusal::TimedOut { .. } | Refusal::Behind { .. } | Refusal::Unread { .. } | Refusal::Gone | Refusal::Stale => {
-            return None;
-        }
+        Refusal::TimedOut { .. } | Refusal::Behind { .. } | Refusal::Unread { .. } | Refusal::Gone => return None,
     })
 }
 

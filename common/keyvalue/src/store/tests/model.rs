@@ -532,26 +532,4 @@ proptest! {
             prop_assert_eq!(desk.answer(Ask::GetAll(&KEYS)), Answer::Values(values));
         }
     }
-
-    /// However clients repeat what they are in doubt of, it is as if each had asked once.
-    #[test]
-    fn repeating_changes_nothing(steps in prop::collection::vec((0..KEYS.len(), -5i64..5, 0u8..4, 0u64..3), 0..20)) {
-        let (mut desk, mut other) = (Desk::new(), Desk::new());
-        let client = ClientId::new(7);
-        let mut asked: Vec<(u64, &[u8], i64)> = Vec::new();
-        for (key, by, repeats, behind) in &steps {
-            let seq = asked.len() as u64 + 1;
-            asked.push((seq, KEYS[*key], *by));
-            other.answer(Ask::Add(KEYS[*key], *by));
-            for _ in 0..=*repeats {
-                for (seq, key, by) in asked.iter().rev().take(usize::try_from(*behind).unwrap() + 1).rev() {
-                    let has = Seq(seq.saturating_sub(behind + 1));
-                    desk.space.ask(desk.now, Ticket { client, seq: Seq(*seq) }, Retry::Behind(has), Ask::Add(key, *by));
-                }
-            }
-        }
-        for key in KEYS {
-            prop_assert_eq!(desk.answer(Ask::Get(key)), other.answer(Ask::Get(key)));
-        }
-    }
 }

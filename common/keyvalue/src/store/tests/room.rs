@@ -1,4 +1,4 @@
-//! Waits, kept answers and arrivals at fences are charged like everything else, and given back.
+//! Waits and arrivals at fences are charged like everything else, and given back.
 
 use super::*;
 use alloc::format;
@@ -9,13 +9,6 @@ fn roomy(bytes: usize) -> Desk {
 
 fn held(desk: &Desk) -> usize {
     desk.space.account.held().1
-}
-
-/// A request that may come again.
-fn again(desk: &mut Desk, client: u32, seq: u64, has: u64, ask: Ask<'_>) -> Option<Answer> {
-    let ticket = Ticket { client: ClientId::new(client), seq: Seq(seq) };
-    desk.space.ask(desk.now, ticket, Retry::Behind(Seq(has)), ask);
-    desk.answers().into_iter().find(|(of, _)| *of == ticket).map(|(_, answer)| answer)
 }
 
 #[test]
@@ -94,56 +87,21 @@ fn whatever_ends_a_wait_gives_its_room_back() {
 }
 
 #[test]
-fn answers_that_are_kept_are_charged_with_what_they_say() {
-    let mut desk = Desk::new();
-    desk.answer(Ask::Push(b"q", &[7; 1000]));
-    assert_eq!(again(&mut desk, 1, 1, 0, Ask::Pop(b"q")), Some(Answer::Value(Some(Bytes::from(alloc::vec![7; 1000])))));
-    assert_eq!(held(&desk), Limits::PER_REQUEST + 1000);
-    assert!(again(&mut desk, 1, 1, 0, Ask::Pop(b"q")).is_some());
-    assert_eq!(held(&desk), Limits::PER_REQUEST + 1000, "to ask again costs nothing");
-    again(&mut desk, 1, 2, 1, Ask::Arrive { name: b"fence", all: &RankSet::world(2), who: &ranks(&[1, 3, 5]) });
-    assert_eq!(held(&desk), Limits::PER_REQUEST + 5 + 2 * Limits::PER_RANGE, "the first was had; this names ranks");
-    again(&mut desk, 1, 3, 2, Ask::Take { key: b"r", within: None });
-    let waits = 2 * Limits::PER_REQUEST + 1 + Limits::PER_MISSING;
-    assert_eq!(held(&desk), Limits::PER_REQUEST + waits, "one that waits has its place already");
-    desk.answer(Ask::Push(b"r", b"1234"));
-    assert_eq!(held(&desk), Limits::PER_REQUEST + 4);
-    desk.space.gone(ClientId::new(1));
-    assert_eq!(held(&desk), 0);
-}
-
-#[test]
-fn value_sent_to_many_clients_is_charged_once() {
-    let mut desk = Desk::new();
-    for client in 1..=100 {
-        again(&mut desk, client, 1, 0, Ask::Watch { key: b"k", since: None, within: None });
+fn change_that_needs_no_more_room_is_done_above_the_limit() {
+    let long = alloc::vec![b'q'; 500];
+    let waits = 2 * (Limits::PER_REQUEST + Limits::PER_MISSING) + Limits::PER_REQUEST + long.len();
+    let bytes = waits + 2 * Limits::PER_ITEM + long.len() + 11;
+    let mut desk = roomy(bytes);
+    desk.answer(Ask::Set(b"k", &[0; 10]));
+    for client in [1, 2] {
+        desk.ask(client, Ask::Wait { keys: &[&long], within: None });
     }
-    desk.answer(Ask::Set(b"k", &[7; 1000]));
-    desk.answer(Ask::Delete(b"k"));
-    assert_eq!(held(&desk), 100 * Limits::PER_REQUEST + 1000);
-    for client in 1..100 {
-        desk.space.gone(ClientId::new(client));
-    }
-    assert_eq!(held(&desk), Limits::PER_REQUEST + 1000, "the last one has it still");
-    desk.space.gone(ClientId::new(100));
-    assert_eq!(held(&desk), 0);
-}
-
-#[test]
-fn kept_answers_have_a_limit_and_delete_always_works() {
-    let mut desk = roomy(Limits::PER_ITEM + Limits::PER_REQUEST + 50);
-    desk.answer(Ask::Set(b"k", &[0; 39]));
-    let expected = Expected::Value(b"x");
-    let compare = Ask::CompareSet { key: b"k", expected, desired: b"y" };
-    let kept = again(&mut desk, 1, 1, 0, compare);
-    let full = again(&mut desk, 1, 2, 0, Ask::Add(b"n", 1)).unwrap();
-    let said = "no room to keep an answer that a client may ask for again: 463 of 434 bytes are in use";
-    assert_eq!(refusal(&full), said);
-    assert_eq!(again(&mut desk, 1, 1, 0, compare), kept, "what was done is answered nevertheless");
-    assert_eq!(desk.answer(Ask::Set(b"k", &[1; 39])), Answer::Done, "what takes no more room is done");
-    assert_eq!(again(&mut desk, 1, 2, 0, Ask::Delete(b"k")), Some(Answer::Number(1)));
-    again(&mut desk, 1, 3, 2, Ask::Delete(b"k"));
-    assert_eq!(again(&mut desk, 1, 4, 3, Ask::Set(b"n", b"1")), Some(Answer::Done), "and then there is room again");
+    assert_eq!(desk.answer(Ask::Push(&long, b"")), Answer::Done);
+    assert!(held(&desk) > bytes, "the first client was notified, and the second one waits still");
+    let more = desk.answer(Ask::Set(b"k", &[1; 11]));
+    assert_eq!(refusal(&more), format!("'k' does not fit: {} of {bytes} bytes are in use", held(&desk)));
+    assert_eq!(desk.answer(Ask::Set(b"k", &[1; 10])), Answer::Done);
+    assert_eq!(desk.answer(Ask::Delete(b"k")), Answer::Number(1));
 }
 
 #[test]

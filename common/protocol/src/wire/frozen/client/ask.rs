@@ -86,7 +86,7 @@ pub enum Ask<'a> {
         /// Or after this time.
         within: Option<Span>,
     },
-    /// How many keys there are; queues are not counted.
+    /// How many keys there are; queues and keys of rlaunch are not counted.
     Count,
     /// Keys that begin so, in order, after one of them, as many as asked for.
     List {
@@ -151,28 +151,6 @@ pub enum Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// Whether it leaves everything as it is, and is answered at once.
-    #[must_use]
-    pub const fn only_reads(&self) -> bool {
-        match self {
-            Self::Get(_) | Self::GetAll(_) | Self::Check(_) | Self::Count | Self::List { .. } | Self::Len(_) => true,
-            Self::Set(..) | Self::SetAll(_) | Self::Add(..) | Self::Append(..) | Self::CompareSet { .. } => false,
-            Self::Delete(_) | Self::Push(..) | Self::Pop(_) | Self::Take { .. } | Self::Wait { .. } => false,
-            Self::Watch { .. } | Self::Gather { .. } | Self::Fence { .. } | Self::Arrive { .. } => false,
-        }
-    }
-
-    /// Whether it gives room back, if it does anything.
-    pub const fn makes_room(&self) -> bool {
-        match self {
-            Self::Delete(_) | Self::Pop(_) => true,
-            Self::Get(_) | Self::GetAll(_) | Self::Check(_) | Self::Count | Self::List { .. } | Self::Len(_) => false,
-            Self::Set(..) | Self::SetAll(_) | Self::Add(..) | Self::Append(..) | Self::CompareSet { .. } => false,
-            Self::Push(..) | Self::Take { .. } | Self::Wait { .. } | Self::Watch { .. } | Self::Gather { .. } => false,
-            Self::Fence { .. } | Self::Arrive { .. } => false,
-        }
-    }
-
     /// Whether it is about what is in this queue.
     pub fn asks_for_item(&self, queue: &[u8]) -> bool {
         match self {

@@ -75,20 +75,6 @@ pub enum Refusal {
         /// The limit.
         most: usize,
     },
-    /// There is no room for an answer that must be kept.
-    #[error("no room to keep an answer that a client may ask for again: {used} of {most} bytes are in use")]
-    FullOfAnswers {
-        /// The present use.
-        used: usize,
-        /// The limit.
-        most: usize,
-    },
-    /// A client does not say which answers it has.
-    #[error("{most} answers are kept for a client that does not say that it has them")]
-    ManyKept {
-        /// How many may be.
-        most: usize,
-    },
     /// The value is no number.
     #[error("the value of '{key}' is no decimal number of 64 bits")]
     NoNumber {
@@ -148,9 +134,6 @@ pub enum Refusal {
     /// The namespace is gone, with the host that it lived on or because it was closed.
     #[error("the namespace is gone")]
     Gone,
-    /// A newer request came before this request, which has expired.
-    #[error("a request that was answered long ago came again")]
-    Stale,
 }
 
 /// The part of a condition that did not come true.
@@ -218,13 +201,10 @@ impl Hint for Refusal {
             Self::FullOfWaits { .. } => {
                 Some("wait for fewer keys at a time, or delete those that nobody reads any more".into())
             }
-            Self::FullOfAnswers { .. } | Self::ManyKept { .. } => {
-                Some("say with each request which answers have come, or delete keys that nobody reads any more".into())
-            }
             Self::NoNumber { .. } | Self::Overflow { .. } => Some("one key for numbers, another for text".into()),
             Self::OtherFence { .. } => Some("all who come to a fence name the same participants".into()),
             Self::Reserved { .. } => Some("another name for the key".into()),
-            Self::NoParticipant { .. } | Self::TimedOut { .. } | Self::Gone | Self::Stale => None,
+            Self::NoParticipant { .. } | Self::TimedOut { .. } | Self::Gone => None,
         }
     }
 }

@@ -42,13 +42,11 @@ impl Code {
             | Refusal::Full { .. }
             | Refusal::ManyWaiting { .. }
             | Refusal::FullOfWaits { .. }
-            | Refusal::FullOfAnswers { .. }
-            | Refusal::ManyKept { .. }
             | Refusal::Behind { .. }
             | Refusal::Unread { .. } => Self::Limit,
             Refusal::NoNumber { .. } | Refusal::Overflow { .. } => Self::Number,
             Refusal::OtherFence { .. } | Refusal::NoParticipant { .. } => Self::Fence,
-            Refusal::Stale | Refusal::Reserved { .. } => Self::Other,
+            Refusal::Reserved { .. } => Self::Other,
         }
     }
 }
