@@ -111,20 +111,26 @@ impl<K: Kind> Fences<K> {
         rank: Rank,
         waiter: Waiter,
     ) -> Result<Option<Met<K>>, Broken> {
-        let is_full = self.open.len() >= MOST
-            || self.counts.len() >= MOST_COUNTED && !self.counts.contains_key(&hash(&bytes_of_fence(&kind, &all)));
+        let is_new = || !self.counts.contains_key(&hash(&bytes_of_fence(&kind, &all)));
+        let full = match (self.open.len(), self.counts.len()) {
+            (MOST.., _) => Some(MOST),
+            (_, MOST_COUNTED..) if is_new() => Some(MOST_COUNTED),
+            _ => None,
+        };
         let own = cx.layout.own_of(&all);
         cx.init_wait.wait(cx.now, (K::WIRE, &all), rank);
         let mut open = match self.open.entry((kind, all)) {
             Entry::Occupied(open) => open,
-            Entry::Vacant(_) if is_full => return Err(Broken::Order),
-            Entry::Vacant(new) => new.insert_entry(VecDeque::new()),
+            Entry::Vacant(new) => match full {
+                Some(most) => return Err(Broken::ManyFences(most)),
+                None => new.insert_entry(VecDeque::new()),
+            },
         };
         let fences = open.get_mut();
         let has_come = |fence: &Fence| fence.waiters.iter().any(|other| other.client == waiter.client);
         let at = fences.iter().position(|fence| !has_come(fence)).unwrap_or(fences.len());
         if at >= MOST_ALIKE {
-            return Err(Broken::Order);
+            return Err(Broken::ManyFences(MOST_ALIKE));
         }
         if at == fences.len() {
             fences.push_back(Fence::default());

@@ -20,6 +20,7 @@ mod names;
 mod origin;
 mod pmi1;
 mod pmix;
+mod refusals;
 mod remote;
 mod shm_names;
 mod spawn;
@@ -76,6 +77,12 @@ pub enum Broken {
     /// A message that must not come at this point.
     #[error("a message comes out of order")]
     Order,
+    /// Ranks wait at too many fences, or have used too many.
+    #[error("the table of MPI's fences is full: it has {0} entries")]
+    ManyFences(usize),
+    /// The store has refused a request.
+    #[error("the store has refused a request of MPI: {0}")]
+    Store(String),
     /// The rank has another process that has called `MPI_Init` and not `MPI_Finalize`.
     #[error("another process of rank {0} is in MPI already: a rank is one process of MPI at a time")]
     Twice(u32),
@@ -201,6 +208,8 @@ pub struct Mpi {
     in_rounds: RankSet,
     /// The launcher knows that MPI is used.
     is_used: bool,
+    /// The user has read the cause of a failure that may be the same for many ranks.
+    is_reported: bool,
     out: VecDeque<Action>,
 }
 
@@ -257,6 +266,7 @@ impl Mpi {
             looks: Looks::default(),
             in_rounds: RankSet::new(),
             is_used: false,
+            is_reported: false,
             out: VecDeque::new(),
         }
     }
@@ -333,10 +343,12 @@ impl Mpi {
 
     fn break_off(&mut self, client: ClientId, why: Broken) {
         self.forget(client);
-        if let Some(session) = self.sessions.get_mut(client) {
-            *session = Session::Broken;
-            self.out.push_back(Action::Close { client, why });
+        let Some(session) = self.sessions.get_mut(client) else { return };
+        let session = core::mem::replace(session, Session::Broken);
+        if let (Some(rank), Broken::ManyFences(_)) = (session.rank(), &why) {
+            self.report(rank, &why);
         }
+        self.out.push_back(Action::Close { client, why });
     }
 
     /// A connection is closed.
@@ -355,14 +367,19 @@ impl Mpi {
 
     /// The store has answered a request.
     pub fn answered(&mut self, now: Mono, seq: u64, words: &[u8]) {
+        let (Some(pending), Ok(reply)) = (self.remote.take(seq), Reply::parse(words)) else { return };
+        if let Reply::Refused(refused) = &reply
+            && self.handle_refusal(&pending, refused)
+        {
+            return;
+        }
         let Self { layout, sessions, lines, messages, remote, init_wait, in_rounds, out, .. } = self;
-        let (Some(pending), Ok(reply)) = (remote.take(seq), Reply::parse(words)) else { return };
         let mut cx = Cx { layout, out, remote, init_wait, in_rounds, client: ClientId::new(0), now };
         let values: &[Option<&[u8]>] = if let Reply::Values(values) = &reply { values } else { &[] };
         match pending {
-            Pending::Quiet => {}
+            Pending::Quiet | Pending::Put(_) => {}
             Pending::Name(client, request) => names::answer_line(&mut cx, client, request, &reply),
-            Pending::Published(waiter) => names::answer_published(&mut cx, waiter, &reply),
+            Pending::Published(waiter, rest) => names::answer_published(&mut cx, waiter, rest, &reply),
             Pending::Lookup(taking) if sessions.get(taking.waiter.client).is_none() => {}
             Pending::Lookup(taking) => taking.answered(&mut cx, &reply),
             Pending::Spawn(spawn) => spawn.answered(&mut cx, &reply),
@@ -377,9 +394,6 @@ impl Mpi {
             Pending::Came(wire, all) => {
                 let inside = |rank| lines.is_inside(rank) || messages.is_inside(rank);
                 cx.init_wait.learn((wire, &all), values, (cx.layout, cx.out), inside);
-            }
-            // The store ends with the ranks: they are being ended.
-            Pending::Barrier(_) | Pending::Meeting(_) | Pending::Committed(_) if matches!(reply, Reply::Refused(_)) => {
             }
             Pending::Barrier(met) => lines.all_have_come(&mut cx, &met),
             Pending::Meeting(met) => messages.release(&mut cx, &met),

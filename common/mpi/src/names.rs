@@ -107,20 +107,23 @@ pub(super) fn publish(cx: &mut Cx<'_>, waiter: Waiter, by: u32, values: &[(&[u8]
     };
     let entries: Vec<(Vec<u8>, Vec<u8>)> = values.iter().map(entry).collect();
     let pairs: Vec<(&[u8], &[u8])> = entries.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
-    cx.ask_for_all(Ask::SetAll(&pairs), Pending::Published(waiter));
+    cx.ask_for_all(Ask::SetAll(&pairs), Pending::Published(waiter, Vec::new()));
 }
 
-/// Sends whether values of PMIx are published, or taken back.
-pub(super) fn answer_published(cx: &mut Cx<'_>, waiter: Waiter, answer: &Stored<'_>) {
-    let is_refused = matches!(answer, Stored::Refused(_));
-    reply(cx, waiter, if is_refused { status::OUT_OF_RESOURCE } else { status::SUCCESS });
+/// Sends whether values of PMIx are published, or taken back. `rest`: names that are still to be taken back.
+pub(super) fn answer_published(cx: &mut Cx<'_>, waiter: Waiter, rest: Vec<Vec<u8>>, answer: &Stored<'_>) {
+    if matches!(answer, Stored::Refused(_)) {
+        return reply(cx, waiter, status::OUT_OF_RESOURCE);
+    }
+    unpublish(cx, waiter, rest);
 }
 
 /// Takes back values of PMIx. The answer follows when the last of them is gone.
-pub(super) fn unpublish(cx: &mut Cx<'_>, waiter: Waiter, keys: &[Vec<u8>]) {
-    let Some((last, others)) = keys.split_last() else { return reply(cx, waiter, status::SUCCESS) };
-    others.iter().for_each(|key| cx.ask_for_all(Ask::Delete(&key_of(b"x", key)), Pending::Quiet));
-    cx.ask_for_all(Ask::Delete(&key_of(b"x", last)), Pending::Published(waiter));
+pub(super) fn unpublish(cx: &mut Cx<'_>, waiter: Waiter, mut keys: Vec<Vec<u8>>) {
+    match keys.pop() {
+        Some(key) => cx.ask_for_all(Ask::Delete(&key_of(b"x", &key)), Pending::Published(waiter, keys)),
+        None => reply(cx, waiter, status::SUCCESS),
+    }
 }
 
 /// Looks up values of PMIx.

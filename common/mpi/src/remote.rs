@@ -6,6 +6,7 @@ use super::fences::{Kind, Met};
 use super::names::{Naming, Taking};
 use super::pmi1::{Barrier, KeysWanted};
 use super::pmix::{Looking, Meeting, OfWorld, Wanted};
+use super::refusals::Source;
 use super::spawn::Spawn;
 use super::{Action, Cx, Reach};
 use alloc::collections::{BTreeMap, VecDeque};
@@ -22,8 +23,10 @@ pub(super) const PREFIX: &str = "rlaunch/mpi";
 /// Purpose of a request to the store.
 #[derive(Debug)]
 pub(super) enum Pending {
-    /// Nothing: something was stored.
+    /// Nothing: no rank depends on it.
     Quiet,
+    /// Something that processes have put for other hosts.
+    Put(Source),
     /// Ranks at a barrier of PMI-1.
     Barrier(Met<Barrier>),
     /// Keys that other hosts have put in a space of PMI-1.
@@ -40,8 +43,8 @@ pub(super) enum Pending {
     OfWorld(OfWorld),
     /// A process that publishes, looks up or takes back a name of PMI-1.
     Name(ClientId, Naming),
-    /// A process that publishes values of PMIx, or takes them back.
-    Published(super::fences::Waiter),
+    /// A process that publishes values of PMIx, or takes them back: the names that follow.
+    Published(super::fences::Waiter, Vec<Vec<u8>>),
     /// A process that looks up values of PMIx.
     Lookup(Taking),
     /// A process that starts programs.

@@ -8,7 +8,7 @@ use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_base::rank_set::RankSet;
 use rlaunch_base::time::Mono;
 use rlaunch_keyvalue::store::owner::LIMITS;
-use rlaunch_keyvalue::store::{Action as Stored, Answer, Namespace, Refusal, Retry, Seq, Ticket};
+use rlaunch_keyvalue::store::{Action as Stored, Answer, Namespace, Refusal, Seq, Ticket};
 use rlaunch_protocol::wire::frozen::client::order::{Order, Program, Request};
 use rlaunch_protocol::wire::frozen::client::{Asked, Code, MAX_FRAME, Refused, Space, Words, write_reply};
 use rlaunch_protocol::wire::pmix::{ALL_RANKS, HEADER, Header, Proc, Writer};
@@ -23,6 +23,7 @@ mod help;
 mod long;
 mod looks;
 mod lookups;
+mod refusals;
 mod worlds;
 
 fn host(name: &str, ranges: &[(u32, u32)]) -> HostRanks {
@@ -343,7 +344,7 @@ impl Hosts {
                     let frame = Asked { seq, space: Space::Generation, words: &words }.to_frame();
                     assert!(frame.len() <= MAX_FRAME, "an edge takes no request of {} bytes", frame.len());
                     let ticket = Ticket { client: ClientId::new(number), seq: Seq(seq) };
-                    self.store.ask(now, ticket, Retry::Never, Words::parse(&words).unwrap().ask());
+                    self.store.ask(now, ticket, Words::parse(&words).unwrap().ask());
                 }
             }
             let mut has_moved = false;

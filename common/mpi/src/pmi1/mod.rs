@@ -26,7 +26,7 @@ pub(super) use spaces::{Keys, KeysWanted};
 use spawning::Spawning;
 
 /// Which MPI program of a rank it is, from 0.
-type Generation = u32;
+pub(super) type Generation = u32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Phase {
@@ -67,6 +67,11 @@ impl Session {
     /// The rank that it speaks for.
     pub(super) const fn rank(&self) -> Option<Rank> {
         self.rank
+    }
+
+    /// Whether the process is in this program of its rank.
+    pub(super) fn is_in(&self, generation: Generation) -> bool {
+        self.phase == Phase::Inside && self.generation == generation
     }
 }
 

@@ -4,6 +4,7 @@
 //! key that its own host does not have. In the store they are a list of parts, as a value of the store is short. All but the last part stay
 //! as they are.
 
+use super::super::refusals::Source;
 use super::super::remote::{PREFIX, Pending};
 use super::super::{Cx, Layout};
 use super::Generation;
@@ -178,11 +179,12 @@ impl Spaces {
         *is_new = false;
         for text in core::mem::take(full) {
             let key = Part { node, number: Some(*stored) }.key(generation);
-            cx.ask(Ask::Set(key.as_bytes(), &text), Pending::Quiet);
+            cx.ask(Ask::Set(key.as_bytes(), &text), Pending::Put(Source::Program(generation)));
             *stored = stored.saturating_add(1);
         }
         let text = [&stored.to_be_bytes()[..], last].concat();
-        cx.ask(Ask::Set(key_of(generation, node).as_bytes(), &text), Pending::Quiet);
+        let put = Pending::Put(Source::Program(generation));
+        cx.ask(Ask::Set(key_of(generation, node).as_bytes(), &text), put);
     }
 
     /// Handles the end of a barrier with other hosts: they may have put something.

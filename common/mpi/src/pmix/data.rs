@@ -5,6 +5,7 @@
 //! that have met since: without that, each of n ranks would ask n times.
 
 use super::super::fences::Waiter;
+use super::super::refusals::Source;
 use super::super::remote::{PREFIX, Pending};
 use super::super::{Broken, Cx, Layout, MOST_PER_RANK, Reach};
 use super::worlds::{Opened, key_of_rank};
@@ -82,7 +83,7 @@ struct FarHost {
 /// A process that wants the data of a rank of another host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wanted {
-    waiter: Waiter,
+    pub(crate) waiter: Waiter,
     of: u32,
     /// At once, even if nothing is committed.
     is_immediate: bool,
@@ -164,7 +165,8 @@ impl Data {
         let new = core::mem::take(&mut self.new);
         let entries = new.into_iter().filter_map(|rank| {
             let own = self.own.get(&rank)?;
-            Some((key_of(rank.get()).into_bytes(), [&[u8::from(own.is_described)], own.data.as_slice()].concat()))
+            let value = [&[u8::from(own.is_described)], own.data.as_slice()].concat();
+            Some(Entry { rank, key: key_of(rank.get()).into_bytes(), value })
         });
         set_all(cx, Reach::World, entries);
     }
@@ -176,7 +178,8 @@ impl Data {
             let all = own.len();
             let OfRank { data, local, is_described, .. } = own;
             let opened = Opened { is_described: *is_described, host, local, data };
-            (core::mem::replace(&mut own.opened, all) < all).then(|| (key_of_rank(world, rank.get()), opened.write()))
+            let key = key_of_rank(world, rank.get());
+            (core::mem::replace(&mut own.opened, all) < all).then(|| Entry { rank: *rank, key, value: opened.write() })
         });
         set_all(cx, Reach::Job, new.collect::<Vec<_>>());
     }
@@ -316,28 +319,34 @@ impl FarHost {
     }
 }
 
-/// A key of the store and its value.
-type Entry = (Vec<u8>, Vec<u8>);
+/// Data of a rank for the store.
+struct Entry {
+    rank: Rank,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
 
 /// Stores values, in requests that are not too long.
 fn set_all(cx: &mut Cx<'_>, reach: Reach, entries: impl IntoIterator<Item = Entry>) {
     let (mut part, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
-    for (key, value) in entries {
-        let more = key.len().saturating_add(value.len()).saturating_add(HEAD);
+    for entry in entries {
+        let more = entry.key.len().saturating_add(entry.value.len()).saturating_add(HEAD);
         bytes = bytes.saturating_add(more);
         if bytes > MOST_AT_ONCE {
             set_part(cx, reach, &core::mem::take(&mut part));
             bytes = more;
         }
-        part.push((key, value));
+        part.push(entry);
     }
     set_part(cx, reach, &part);
 }
 
 fn set_part(cx: &mut Cx<'_>, reach: Reach, part: &[Entry]) {
     if !part.is_empty() {
-        let pairs: Vec<(&[u8], &[u8])> = part.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect();
-        cx.remote.ask(cx.out, reach, Ask::SetAll(&pairs), Pending::Quiet);
+        let pairs: Vec<(&[u8], &[u8])> =
+            part.iter().map(|Entry { key, value, .. }| (key.as_slice(), value.as_slice())).collect();
+        let ranks = part.iter().map(|entry| entry.rank).collect();
+        cx.remote.ask(cx.out, reach, Ask::SetAll(&pairs), Pending::Put(Source::Ranks(ranks)));
     }
 }
 
@@ -362,7 +371,7 @@ pub(crate) fn ask_for(cx: &mut Cx<'_>, wanted: Wanted) {
 }
 
 /// Sends the data of a rank of another host; `None`: it has committed none.
-pub(super) fn hand_out_far(cx: &mut Cx<'_>, Wanted { waiter, of, .. }: Wanted, data: Option<&[u8]>) {
+pub(crate) fn hand_out_far(cx: &mut Cx<'_>, Wanted { waiter, of, .. }: Wanted, data: Option<&[u8]>) {
     let known =
         data.and_then(<[u8]>::split_first).filter(|(described, _)| **described == u8::from(waiter.is_described));
     match known.filter(|(_, data)| !data.is_empty()) {

@@ -15,7 +15,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use data::Data;
 use data::HostWanted;
-pub(super) use data::{Looking, Wanted, ask_for};
+pub(super) use data::{Looking, Wanted, ask_for, hand_out_far};
 pub(super) use meetings::Meeting;
 use meetings::{Groups, Purpose};
 use rlaunch_base::id::{ClientId, Rank};
@@ -151,7 +151,7 @@ impl Messages {
         own.open = own.open.saturating_add(1);
         own.inside = own.inside.saturating_add(1);
         if matches!(Origin::parse(&cx.layout.origin), Some(Origin::Parent(_))) {
-            self.worlds.announce(cx);
+            self.worlds.announce(cx, rank);
         }
         cx.init_wait.come(MpiWire::Pmix, rank);
         let group_form = GroupForm::of(hello.version);
@@ -198,7 +198,7 @@ impl Messages {
                 return Ok(());
             }
             Request::Spawn(apps) => {
-                self.worlds.announce(cx);
+                self.worlds.announce(cx, rank);
                 spawn::note_keys(cx, rank, apps.iter().flat_map(|app| app.infos.iter().map(|(key, _)| *key)));
                 match spawning::request(cx, rank, &apps) {
                     Ok(request) => spawn::begin(cx, rank, spawn::Asker::Message(waiter), request),
@@ -241,7 +241,7 @@ impl Messages {
 
     /// Values for all ranks of the job, by name.
     fn public(&mut self, cx: &mut Cx<'_>, rank: Rank, waiter: Waiter, request: &PublicRequest<'_>) {
-        self.worlds.announce(cx);
+        self.worlds.announce(cx, rank);
         let published = &mut self.ranks.entry(rank).or_default().published;
         match request {
             PublicRequest::Publish { values, .. }
@@ -261,7 +261,7 @@ impl Messages {
             PublicRequest::Unpublish(keys) => {
                 let is_meant = |key: &Vec<u8>| keys.is_empty() || keys.contains(&key.as_slice());
                 let meant: Vec<Vec<u8>> = published.extract_if(.., is_meant).collect();
-                names::unpublish(cx, waiter, &meant);
+                names::unpublish(cx, waiter, meant);
             }
         }
     }
@@ -333,17 +333,17 @@ impl Messages {
     }
 }
 
-/// Sends the data of a rank of another host; `None`: it has committed none.
-pub(super) fn hand_out_far(cx: &mut Cx<'_>, wanted: Wanted, data: Option<&[u8]>) {
-    data::hand_out_far(cx, wanted, data);
-}
-
 pub(super) fn send(cx: &mut Cx<'_>, Waiter { client, tag, .. }: Waiter, out: Writer) {
     cx.write(client, Header::frame(client.get(), tag, &out.into_bytes()));
 }
 
 pub(super) fn reply(cx: &mut Cx<'_>, waiter: Waiter, status: i32) {
-    let mut out = Writer::new(waiter.is_described);
+    cx.write(waiter.client, status_message(waiter, status));
+}
+
+/// An answer that is a status and no more.
+pub(super) fn status_message(Waiter { client, tag, is_described, .. }: Waiter, status: i32) -> Vec<u8> {
+    let mut out = Writer::new(is_described);
     out.status(status);
-    send(cx, waiter, out);
+    Header::frame(client.get(), tag, &out.into_bytes())
 }

@@ -1,6 +1,7 @@
 //! Other worlds of the job: their layouts, which their own machines leave in the store of all worlds, and the data of their ranks.
 
 use super::super::fences::Waiter;
+use super::super::refusals::Source;
 use super::super::remote::{PREFIX, Pending};
 use super::super::{Cx, Layout, job_data};
 use super::meetings::Purpose;
@@ -93,11 +94,12 @@ impl Worlds {
         self.known.get(world)
     }
 
-    /// Leaves the layout of this world for others.
-    pub(super) fn announce(&mut self, cx: &mut Cx<'_>) {
+    /// Leaves the layout of this world for others, which a rank needs.
+    pub(super) fn announce(&mut self, cx: &mut Cx<'_>, rank: Rank) {
         if !core::mem::replace(&mut self.is_announced, true) {
             let key = key_of_world(cx.layout.name.as_bytes());
-            cx.ask_for_all(Ask::Set(&key, &cx.layout.to_bytes()), Pending::Quiet);
+            let source = Source::Ranks(core::iter::once(rank).collect());
+            cx.ask_for_all(Ask::Set(&key, &cx.layout.to_bytes()), Pending::Put(source));
         }
     }
 

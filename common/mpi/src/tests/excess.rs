@@ -1,7 +1,7 @@
 //! Ranks that put or ask for more than the machine keeps for them.
 
-use super::{Rig, Writer, hello, request, world};
-use rlaunch_base::id::ClientId;
+use super::{Action, Rig, Writer, hello, request, world};
+use rlaunch_base::id::{ClientId, Rank};
 use rlaunch_protocol::wire::pmix::{ALL_RANKS, Proc};
 
 #[test]
@@ -35,5 +35,8 @@ fn rank_that_comes_to_too_many_fences_is_disconnected() {
         body.procs(core::iter::once(Proc { nspace: b"world", rank: ALL_RANKS })).size(0);
         rig.send(client, &request(fence, body));
     }
-    assert!(rig.closed[0].1.contains("out of order"), "{:?}", rig.closed);
+    let why = "the table of MPI's fences is full: it has 64 entries";
+    assert_eq!(rig.closed, [(client, alloc::string::String::from(why))]);
+    let text = alloc::format!("rlaunch: {why}").into_bytes();
+    assert_eq!(rig.others, [Action::Log { rank: Rank::new(0), text, help: None }], "the user reads it");
 }
