@@ -1,172 +1,183 @@
-//! Programs that read their own text from standard input, such as `python3 -` and `sh -s`. Only rank 0 would run the text; the other
-//! ranks would read an empty program and succeed.
+//! Command lines of Python and of shells: the place of the program's text. If the text is standard input, as with `python3 -` and `sh -s`,
+//! only rank 0 would run it. The other ranks would read an empty program and succeed.
 
-/// Options of Python that take the next word as their value.
-const PYTHON_VALUES: &[u8] = b"WX";
-/// Options of shells that take the next word as their value.
-const SHELL_VALUES: &[u8] = b"oO";
+/// Interpreter, by the way in which its options take values.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interpreter {
+    /// CPython 3.9 to 3.14, and PyPy. The value of an option is the rest of the word, or the next word.
+    Python,
+    /// bash, dash, and the ash of busybox. The value of an option is the next word, and the rest of the word has further options.
+    Bash,
+    /// zsh and ksh. The value of an option is the rest of the word, or the next word.
+    Zsh,
+}
 
-/// Whether a command line makes an interpreter read its program from standard input because the command line asks for it.
-#[must_use]
-pub fn reads_program<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> bool {
-    let mut words = argv.into_iter();
-    let Some(program) = words.next() else { return false };
-    let name = program.rsplit(|b| *b == b'/').next().unwrap_or_default();
-    match name {
-        b"sh" | b"bash" | b"dash" | b"ash" | b"ksh" | b"mksh" | b"zsh" => shell(words),
-        name if name.starts_with(b"python") || name.starts_with(b"pypy") => python(words),
-        _ => false,
+/// Place of the text that an interpreter runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source<'a> {
+    /// The command line itself: `-c`.
+    Command(&'a [u8]),
+    /// A module of Python: `-m`.
+    Module(&'a [u8]),
+    /// A file.
+    Script(&'a [u8]),
+    /// Standard input.
+    StandardInput {
+        /// Whether a word asks for it, such as `-` and `-s`. Otherwise the command line names no other source.
+        is_asked: bool,
+    },
+}
+
+impl Interpreter {
+    /// Names such as `python`, `python3.12`, `python3.13t` (free-threaded) and `pypy3` are Python's.
+    fn of(program: &[u8]) -> Option<Self> {
+        match program.rsplit(|b| *b == b'/').next()? {
+            b"sh" | b"bash" | b"dash" | b"ash" => Some(Self::Bash),
+            b"zsh" | b"ksh" | b"mksh" => Some(Self::Zsh),
+            name => {
+                let version = name.strip_prefix(b"python").or_else(|| name.strip_prefix(b"pypy"))?;
+                version.iter().all(|b| b"0123456789.dt".contains(b)).then_some(Self::Python)
+            }
+        }
     }
 }
 
-/// Whether a command line is an interpreter with no script and no code. It reads its program from standard input.
+/// Finds the interpreter of a command line, and its source. None: another program, or nothing is run, as by `python3 -V`.
 #[must_use]
-pub fn is_bare<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> bool {
+pub fn parse<'a>(argv: impl IntoIterator<Item = &'a [u8]>) -> Option<(Interpreter, Source<'a>)> {
     let mut words = argv.into_iter();
-    let Some(program) = words.next() else { return false };
-    let name = program.rsplit(|b| *b == b'/').next().unwrap_or_default();
-    let (valued, others): (_, &[u8]) = match name {
-        b"sh" | b"bash" | b"dash" | b"ash" | b"ksh" | b"mksh" | b"zsh" => (SHELL_VALUES, b"c"),
-        name if is_python(name) => (PYTHON_VALUES, b"cmVh?"),
-        _ => return false,
+    let interpreter = Interpreter::of(words.next()?)?;
+    let (mut is_command, mut is_asked) = (false, false);
+    let operand = loop {
+        let Some(word) = words.next() else { break None };
+        match word {
+            b"--" => break words.next(),
+            // A dash ends the options of a shell.
+            b"-" if interpreter != Interpreter::Python => break words.next().or(Some(word)),
+            b"--version" | b"--help" | b"--help-all" | b"--help-env" | b"--help-xoptions" | b"--info" => return None,
+            b"--rcfile" | b"--init-file" | b"--emulate" | b"--check-hash-based-pycs" | b"--jit" => drop(words.next()),
+            [b'-', b'-', ..] => {}
+            [b'-' | b'+', letters @ ..] if !letters.is_empty() => {
+                let mut letters = letters;
+                while let [letter, rest @ ..] = letters {
+                    letters = rest;
+                    match (interpreter, *letter) {
+                        (Interpreter::Python, b'h' | b'?' | b'V') => return None,
+                        (Interpreter::Python, b'c' | b'm' | b'W' | b'X') | (Interpreter::Zsh, b'o') => {
+                            let value = if rest.is_empty() { words.next() } else { Some(rest) };
+                            match *letter {
+                                b'c' => return Some((interpreter, Source::Command(value?))),
+                                b'm' => return Some((interpreter, Source::Module(value.unwrap_or_default()))),
+                                _ => break,
+                            }
+                        }
+                        (Interpreter::Bash, b'o' | b'O') => drop(words.next()),
+                        (Interpreter::Bash | Interpreter::Zsh, b'c') => is_command = true,
+                        (Interpreter::Bash | Interpreter::Zsh, b's') => is_asked = true,
+                        _ => {}
+                    }
+                }
+            }
+            _ => break Some(word),
+        }
     };
-    while let Some(word) = words.next() {
-        match word {
-            b"--version" | b"--help" | b"--help-all" | b"--help-env" | b"--help-xoptions" => return false,
-            // These options of shells take a file.
-            b"--rcfile" | b"--init-file" | b"--check-hash-based-pycs" => drop(words.next()),
-            [b'-', b'-', ..] => {}
-            [b'-' | b'+', options @ ..] if !options.is_empty() => {
-                // The letters after an option with a value are its value.
-                let end = options.iter().position(|b| valued.contains(b));
-                let letters = options.get(..end.unwrap_or(options.len())).unwrap_or_default();
-                if letters.iter().any(|b| others.contains(b)) {
-                    return false;
-                }
-                if end.is_some_and(|end| end + 1 == options.len()) {
-                    words.next();
-                }
-            }
-            _ => return false,
-        }
-    }
-    true
-}
-
-/// `python`, `python3`, `python3.12`, and those of PyPy.
-fn is_python(name: &[u8]) -> bool {
-    let version = name.strip_prefix(b"python").or_else(|| name.strip_prefix(b"pypy"));
-    version.is_some_and(|version| version.iter().all(|b| b.is_ascii_digit() || *b == b'.'))
-}
-
-fn python<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> bool {
-    while let Some(word) = words.next() {
-        match word {
-            b"-" => return true,
-            [b'-', b'-', ..] => {}
-            [b'-', options @ ..] => {
-                if options.iter().any(|b| b"cm".contains(b)) {
-                    return false;
-                }
-                if options.last().is_some_and(|b| PYTHON_VALUES.contains(b)) {
-                    words.next();
-                }
-            }
-            _ => return false,
-        }
-    }
-    false
-}
-
-fn shell<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> bool {
-    let mut is_asked = false;
-    while let Some(word) = words.next() {
-        match word {
-            b"-" | b"--" => return is_asked,
-            [b'-', b'-', ..] => {}
-            [b'-', options @ ..] => {
-                if options.contains(&b'c') {
-                    return false;
-                }
-                is_asked |= options.contains(&b's');
-                if options.last().is_some_and(|b| SHELL_VALUES.contains(b)) {
-                    words.next();
-                }
-            }
-            _ => return is_asked,
-        }
-    }
-    is_asked
+    let source = match operand {
+        Some(text) if is_command => Source::Command(text),
+        None if is_command => return None,
+        Some(b"-") => Source::StandardInput { is_asked: true },
+        Some(path) if !is_asked => Source::Script(path),
+        Some(_) | None => Source::StandardInput { is_asked },
+    };
+    Some((interpreter, source))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn program_from_standard_input_is_recognised_by_the_words_that_ask_for_it() {
-        let reads = |line: &str| reads_program(line.split(' ').map(str::as_bytes));
-        for line in [
-            "python3 -",
-            "/usr/bin/python3.11 -u -W ignore - a b",
-            "pypy3 -",
-            "sh -s",
-            "/bin/bash -es x",
-            "bash --norc -s -- x",
-            "bash -o pipefail -s",
-            "zsh -s",
-        ] {
-            assert!(reads(line), "{line}");
-        }
-        for line in [
-            "python3 x.py -",
-            "python3 -c - -",
-            "python3 -m json.tool -",
-            "python3 -Wignore x.py",
-            "python3 -u",
-            "sh -c -s",
-            "sh x.sh -s",
-            "sh -- -s",
-            "bash -ec true -s",
-            "cat -",
-            "./train -s",
-            "python3",
-            "sh",
-        ] {
-            assert!(!reads(line), "{line}");
-        }
-        assert!(!reads_program([]));
+    fn source(line: &str) -> Option<Source<'_>> {
+        parse(line.split(' ').map(str::as_bytes)).map(|(_, source)| source)
     }
 
     #[test]
-    fn interpreter_without_a_script_is_bare() {
-        let bare = |line: &str| is_bare(line.split(' ').map(str::as_bytes));
+    fn program_is_standard_input_if_a_word_asks_for_it() {
+        for line in [
+            "python3 -",
+            "/usr/bin/python3.11 -u -W ignore - a b",
+            "python3 -Wignore::DeprecationWarning -",
+            "python3 -Ximporttime -",
+            "python3 --check-hash-based-pycs never -",
+            "python3.13t -uX dev -- -",
+            "pypy3 -",
+            "sh -",
+            "sh -s",
+            "/bin/bash -es x",
+            "bash --norc -s -- x",
+            "bash --rcfile F -s",
+            "bash -o pipefail -s",
+            "bash -oe pipefail -s",
+            "zsh -s",
+            "zsh -oerrexit -",
+            "zsh --emulate sh -s",
+        ] {
+            assert_eq!(source(line), Some(Source::StandardInput { is_asked: true }), "{line}");
+        }
+    }
+
+    #[test]
+    fn program_is_standard_input_if_no_other_source_is_named() {
         for line in [
             "sh",
             "/bin/bash",
             "bash -e",
             "bash --norc -o pipefail +x",
+            "bash --rcfile F",
+            "zsh -oerrexit",
             "python3",
+            "python3 -u",
+            "python3 --",
             "python3.12 -u -W ignore",
             "python3 -Xfaulthandler -uWerror",
+            "python3 -Ximporttime",
         ] {
-            assert!(bare(line), "{line}");
+            assert_eq!(source(line), Some(Source::StandardInput { is_asked: false }), "{line}");
         }
+    }
+
+    #[test]
+    fn script_command_and_module_are_found_after_the_options() {
+        for line in
+            ["python3 x -", "python3 -Wignore x", "python3 -- x", "sh x -s", "sh - x", "bash -e -- x", "zsh -O x"]
+        {
+            assert_eq!(source(line), Some(Source::Script(b"x")), "{line}");
+        }
+        for line in ["python3 -c x -", "python3 -ucx", "sh -c x", "bash -ec x -s", "bash -oc errexit x", "zsh -oa -c x"]
+        {
+            assert_eq!(source(line), Some(Source::Command(b"x")), "{line}");
+        }
+        assert_eq!(source("python3 -c - -"), Some(Source::Command(b"-")));
+        assert_eq!(source("sh -- -s"), Some(Source::Script(b"-s")));
+        assert_eq!(source("python3 -m json.tool -"), Some(Source::Module(b"json.tool")));
+        assert_eq!(source("python3 -umx"), Some(Source::Module(b"x")));
+    }
+
+    #[test]
+    fn other_programs_and_command_lines_that_run_nothing_have_no_source() {
         for line in [
-            "sh x.sh",
-            "sh -c true",
             "bash --version",
+            "sh -c -s",
             "python3 -V",
-            "python3 -c pass",
-            "python3 -m pkg",
-            "python3 x.py",
-            "python3 -u x.py",
+            "python3 -uV x.py",
+            "python3 -h -",
+            "python3 -c",
             "python3-config",
-            "cat",
+            "pythonic -",
+            "cat -",
+            "./train -s",
             "",
         ] {
-            assert!(!bare(line), "{line}");
+            assert_eq!(source(line), None, "{line}");
         }
-        assert!(!is_bare([]));
+        assert_eq!(parse([]), None);
     }
 }

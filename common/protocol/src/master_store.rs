@@ -7,6 +7,7 @@
 
 use crate::framework::imports;
 use alloc::vec::Vec;
+use rlaunch_base::interpreter::{self, Interpreter, Source};
 use rlaunch_base::os_strings::OsStrings;
 use serde::{Deserialize, Serialize};
 
@@ -184,48 +185,19 @@ pub enum Program<'a> {
     Other,
 }
 
-/// Finds the program in the words of a command. The interpreter's options are those of CPython (`python --help`): of those with a value
-/// only `-c`, `-m`, `-W`, `-X` and `--check-hash-based-pycs` take the next word.
+/// Finds the program in the words of a command.
 #[must_use]
 pub fn program(argv: &OsStrings) -> Program<'_> {
-    let mut words = argv.iter();
-    let Some(first) = words.next() else { return Program::Other };
-    if first.ends_with(b".py") {
-        return Program::Script(first);
+    if let Some(script) = argv.iter().next().filter(|first| first.ends_with(b".py")) {
+        return Program::Script(script);
     }
-    if !is_interpreter(first.rsplit(|b| *b == b'/').next().unwrap_or_default()) {
-        return Program::Other;
+    let Some((Interpreter::Python, source)) = interpreter::parse(argv) else { return Program::Other };
+    match source {
+        Source::Script(path) => Program::Script(path),
+        Source::Command(code) => Program::Code(code),
+        Source::Module(name) => Program::Module(name),
+        Source::StandardInput { .. } => Program::Other,
     }
-    while let Some(word) = words.next() {
-        match word {
-            b"-" => return Program::Other,
-            b"--check-hash-based-pycs" => drop(words.next()),
-            word if word.starts_with(b"--") => {}
-            [b'-', letters @ ..] => match valued(letters) {
-                None => {}
-                Some((b'm', [])) => return Program::Module(words.next().unwrap_or_default()),
-                Some((b'm', name)) => return Program::Module(name),
-                Some((b'c', [])) => return words.next().map_or(Program::Other, Program::Code),
-                Some((b'c', code)) => return Program::Code(code),
-                Some((_, [])) => drop(words.next()),
-                Some((_, _)) => {}
-            },
-            script => return Program::Script(script),
-        }
-    }
-    Program::Other
-}
-
-/// Among letters behind one dash the first that takes a value, and what follows it.
-fn valued(letters: &[u8]) -> Option<(u8, &[u8])> {
-    let at = letters.iter().position(|letter| b"cmWX".contains(letter))?;
-    Some((*letters.get(at)?, letters.get(at + 1..).unwrap_or_default()))
-}
-
-/// `python`, `python3`, `python3.12`, and those of PyPy.
-fn is_interpreter(name: &[u8]) -> bool {
-    let version = name.strip_prefix(b"python").or_else(|| name.strip_prefix(b"pypy"));
-    version.is_some_and(|version| version.iter().all(|b| b.is_ascii_digit() || *b == b'.'))
 }
 
 /// Whether a command runs Python.
@@ -455,6 +427,8 @@ mod tests {
             "/opt/v/bin/python3.12 -u -O train.py x.py",
             "python3 -Wd -X dev train.py --lr 1",
             "pypy3 -bb train.py",
+            "pypy3 --jit off train.py",
+            "python3.13t -- train.py",
         ] {
             assert_eq!(program(&words(line)), Program::Script(b"train.py"), "{line}");
         }
@@ -480,6 +454,7 @@ mod tests {
             "python",
             "python -",
             "python -c",
+            "python -V train.py",
             "pythonic train.py",
             "python-config x.py",
             "bash train.py",

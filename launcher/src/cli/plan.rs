@@ -2,9 +2,10 @@
 
 use super::{CliError, Presentation, Program, Reach, Run, Site, devices, table};
 use rlaunch_base::id::{AppIndex, JobId};
+use rlaunch_base::interpreter::{self, Source};
 use rlaunch_base::nearest::nearest;
 use rlaunch_base::os_bytes::OsBytes;
-use rlaunch_base::{interpreter, template};
+use rlaunch_base::template;
 use rlaunch_core::hooks::Wanted;
 use rlaunch_plan::allocation::Scheduler;
 use rlaunch_plan::gpus::Share;
@@ -117,8 +118,9 @@ impl Run {
     /// A program that only rank 0 would get is refused: the other ranks would run an empty one and succeed.
     pub(super) fn check_input(&self, placement: &Placement, site: &Site<'_>) -> Result<(), CliError> {
         let has_others = |app: u32| app > 0 || placement.share(AppIndex::new(app)).size > 1;
-        let reads = |program: &Program| {
-            interpreter::reads_program(program.words()) || interpreter::is_bare(program.words()) && (site.has_input)()
+        let reads = |program: &Program| match interpreter::parse(program.words()) {
+            Some((_, Source::StandardInput { is_asked })) => is_asked || (site.has_input)(),
+            Some(_) | None => false,
         };
         let programs = self.programs.iter().zip(0..).filter(|_| self.settings.output.stdin == StdinPlan::Rank0);
         match programs.filter(|(_, app)| has_others(*app)).find(|(program, _)| reads(program)) {
