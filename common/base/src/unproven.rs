@@ -27,11 +27,6 @@ impl<T> Unproven<T> {
         Self { most, next: 0, pending: BTreeMap::new() }
     }
 
-    /// Changes the limit.
-    pub const fn set_most(&mut self, most: usize) {
-        self.most = most;
-    }
-
     /// Adds a connection that was accepted. Returns its number, which is never used again.
     pub fn add(&mut self, connection: T) -> u64 {
         let number = self.next;

@@ -120,9 +120,7 @@ impl From<Refused<'_>> for Error {
     fn from(refused: Refused<'_>) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match (refused.code, refused.within) {
-            (Code::TimedOut, Some(within)) => {
-                Self::TimedOut { within: Duration::from_nanos(within.nanos()), missing: text(refused.text) }
-            }
+            (Code::TimedOut, Some(within)) => Self::TimedOut { within: within.duration(), missing: text(refused.text) },
             (Code::Unsupported, _) => Self::Unsupported(text(refused.text)),
             (code, _) => Self::Refused { code, text: text(refused.text), hint: text(refused.hint) },
         }

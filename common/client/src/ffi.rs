@@ -609,9 +609,9 @@ mod tests {
         unsafe { rl_ping() }
     }
 
-    /// Runs with one key.
-    fn run_with(key: KeyFunction) -> c_int {
-        let terms = [rl_pair::of("keys", "1")];
+    /// Runs with so many keys.
+    fn run_with(keys: &'static str, key: KeyFunction) -> c_int {
+        let terms = [rl_pair::of("keys", keys)];
         let options = rl_options { terms: terms.as_ptr(), terms_count: 1, flags: 1 };
         let hooks = rl_hooks {
             initialize: None,
@@ -630,7 +630,7 @@ mod tests {
     #[test]
     fn a_key_may_ask_whether_there_is_a_round() {
         let _turn = crate::session::tests::turn();
-        assert_eq!(run_with(asks), OK);
+        assert_eq!(run_with("1", asks), OK);
         assert!(!is_running());
     }
 
@@ -641,11 +641,16 @@ mod tests {
     #[test]
     fn key_without_a_value_is_an_argument_error() {
         let _turn = crate::session::tests::turn();
-        let result = run_with(has_none);
+        let result = run_with("1", has_none);
         assert_eq!(result, code("RL_E_ARGUMENT"));
         // SAFETY: it ends with 0, and is there until the next failure of this thread.
         let text = unsafe { CStr::from_ptr(rl_last_error()) };
         assert_eq!(text.to_str().unwrap(), "a key of the policy: key 0 has no value: its function has returned 5");
+        // Before a function is called for any of them.
+        assert_eq!(run_with("17", has_none), code("RL_E_ARGUMENT"));
+        // SAFETY: the same as above.
+        let text = unsafe { CStr::from_ptr(rl_last_error()) };
+        assert_eq!(text.to_str().unwrap(), "keys takes at most 16, got '17'");
     }
 
     #[test]

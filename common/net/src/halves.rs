@@ -3,7 +3,7 @@
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// The open files behind an edge.
 #[derive(Debug)]
@@ -45,12 +45,5 @@ impl Halves {
             }
         }
         Ok(())
-    }
-}
-
-impl AsFd for Halves {
-    /// The half that is read.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.input.as_fd()
     }
 }

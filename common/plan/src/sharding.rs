@@ -219,14 +219,6 @@ impl NamedSharding {
         self.names.iter().position(|known| known == name).ok_or_else(unknown)
     }
 
-    /// The size of an axis.
-    ///
-    /// # Errors
-    /// There is no such axis.
-    pub fn axis_size(&self, name: &str) -> Result<usize, ShardingError> {
-        Ok(self.sizes.get(self.axis_index(name)?).copied().unwrap_or_default())
-    }
-
     /// The coordinates of a worker, in the order of the axes.
     ///
     /// # Errors

@@ -280,12 +280,6 @@ impl Restart {
         self.limits
     }
 
-    /// The number of the namespace of the store for the next rendezvous: of another round, or of another generation.
-    #[must_use]
-    pub const fn next_namespace(&self) -> u32 {
-        self.namespace
-    }
-
     fn act(&mut self, action: RestartAction) {
         self.out.push_back(action);
     }
@@ -373,9 +367,4 @@ impl Machine for Restart {
         };
         earliest(earliest(window, self.awaited.deadline()), self.next_deadline())
     }
-}
-
-/// A text in the form of a message.
-fn sentence(text: String) -> OsBytes {
-    OsBytes::from(text)
 }

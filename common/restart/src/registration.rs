@@ -4,7 +4,7 @@ use super::end_reason::limit_name;
 use super::membership::{MemberState, PolicyKeys};
 use super::remark::{Override, Remark};
 use super::terms::{Difference, POLICY, Terms, shown};
-use super::{CallEnd, Phase, Restart, RoundNote, asked, sentence};
+use super::{CallEnd, Phase, Restart, RoundNote, asked};
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -64,7 +64,7 @@ impl Restart {
 
     /// Refuses all ranks, those that have registered and those that register later.
     pub(super) fn refuse_all(&mut self, text: String) {
-        let text = sentence(text);
+        let text = OsBytes::from(text);
         // If the first assignment fails, ranks are active already.
         let registered =
             |rank: &Rank| matches!(self.membership.state_of(*rank), Some(MemberState::Joining | MemberState::Active));
@@ -233,7 +233,7 @@ impl Restart {
         let Some(first) = all.first().copied() else { return };
         let current_terms = self.last_terms(node, terms);
         if let Err(text) = self.agree(first, &current_terms) {
-            let text = sentence(text);
+            let text = OsBytes::from(text);
             self.refuse(node, all.into_iter(), &text);
             self.note(RoundNote::Refused { text });
             return;
@@ -251,7 +251,7 @@ impl Restart {
                 Some((MemberState::Left | MemberState::Absent | MemberState::Failed { .. }, _)) => None,
             };
             if let Some(why) = why {
-                let text = sentence(format!("initial rank {initial} is not taken: {why}"));
+                let text = OsBytes::from(format!("initial rank {initial} is not taken: {why}"));
                 self.refuse(node, core::iter::once(initial), &text);
                 self.note(RoundNote::Refused { text });
                 continue;

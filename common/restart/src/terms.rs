@@ -20,21 +20,13 @@ pub const LONGEST: usize = 64 << 10;
 /// Longest value that a message shows whole.
 const SHOWN: usize = 60;
 
-/// All names that there are.
-pub const NAMES: [&str; 12] = [
-    "policy",
-    "keys",
-    "soft_timeout",
-    "hard_timeout",
-    "barrier_timeout",
-    "completion_timeout",
-    "termination_grace",
-    "progress_interval",
-    "max_rounds",
-    "min_world",
-    "min_active",
-    "max_rank_faults",
-];
+/// The field of a name, by the values that it takes.
+enum Field<'a> {
+    Policy(&'a mut Option<String>),
+    Keys(&'a mut u32),
+    Time(&'a mut Span),
+    Limit(&'a mut Option<u32>, fn(&'static str, &[u8]) -> Result<u32, TermsError>),
+}
 
 /// The terms of a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -139,7 +131,7 @@ impl Hint for TermsError {
     fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::Unknown { near: Some(near), .. } => Some(Cow::Borrowed(near)),
-            Self::Unknown { near: None, .. } => Some(format!("one of {}", NAMES.join(", ")).into()),
+            Self::Unknown { near: None, .. } => Some(format!("one of {}", names().join(", ")).into()),
             Self::NoValue { .. } => Some("soft_timeout=60s".into()),
             Self::Order { less, more, .. } => Some(format!("a smaller {less}, or a larger {more}").into()),
             Self::Twice { .. } | Self::Value { .. } => None,
@@ -226,35 +218,36 @@ impl Terms {
                 terms.own.push(OsBytes::from(value));
                 continue;
             }
-            let Some(known) = NAMES.into_iter().find(|known| known.as_bytes() == name) else {
-                return Err(TermsError::Unknown { name: shown(name), near: nearest(name, NAMES.into_iter()) });
+            let Some((known, field)) = terms.fields().find(|(known, _)| known.as_bytes() == name) else {
+                return Err(TermsError::Unknown { name: shown(name), near: nearest(name, names().into_iter()) });
             };
             if seen.contains(&known) {
                 return Err(TermsError::Twice { name: known });
             }
             seen.push(known);
-            terms.set(known, value)?;
+            field.set(known, value)?;
         }
         terms.check()?;
         Ok(terms)
     }
 
-    fn set(&mut self, name: &'static str, value: &[u8]) -> Result<(), TermsError> {
-        match name {
-            "policy" => self.policy = Some(text(name, value)?),
-            "keys" => self.keys = keys(name, value)?,
-            "soft_timeout" => self.soft_timeout = span(name, value)?,
-            "hard_timeout" => self.hard_timeout = span(name, value)?,
-            "barrier_timeout" => self.barrier_timeout = span(name, value)?,
-            "completion_timeout" => self.completion_timeout = span(name, value)?,
-            "termination_grace" => self.termination_grace = span(name, value)?,
-            "progress_interval" => self.progress_interval = span(name, value)?,
-            "max_rounds" => self.limits.max_rounds = Some(above_zero(name, value)?),
-            "min_world" => self.limits.min_world = Some(number(name, value)?),
-            "min_active" => self.limits.min_active = Some(number(name, value)?),
-            _ => self.limits.max_rank_faults = Some(number(name, value)?),
-        }
-        Ok(())
+    /// All names that there are, with their fields.
+    fn fields(&mut self) -> impl Iterator<Item = (&'static str, Field<'_>)> {
+        [
+            ("policy", Field::Policy(&mut self.policy)),
+            ("keys", Field::Keys(&mut self.keys)),
+            ("soft_timeout", Field::Time(&mut self.soft_timeout)),
+            ("hard_timeout", Field::Time(&mut self.hard_timeout)),
+            ("barrier_timeout", Field::Time(&mut self.barrier_timeout)),
+            ("completion_timeout", Field::Time(&mut self.completion_timeout)),
+            ("termination_grace", Field::Time(&mut self.termination_grace)),
+            ("progress_interval", Field::Time(&mut self.progress_interval)),
+            ("max_rounds", Field::Limit(&mut self.limits.max_rounds, above_zero)),
+            ("min_world", Field::Limit(&mut self.limits.min_world, number)),
+            ("min_active", Field::Limit(&mut self.limits.min_active, number)),
+            ("max_rank_faults", Field::Limit(&mut self.limits.max_rank_faults, number)),
+        ]
+        .into_iter()
     }
 
     /// Whether they go together.
@@ -287,33 +280,40 @@ impl Terms {
     /// The first term in which they differ from those of another process.
     #[must_use]
     pub fn differs(&self, other: &Self) -> Option<Difference> {
-        let pairs = NAMES.into_iter().zip(self.shown().into_iter().zip(other.shown()));
-        let (name, (one, other)) = pairs.into_iter().find(|(_, (one, other))| one != other)?;
+        let pairs = self.shown().into_iter().zip(other.shown());
+        let ((name, one), (_, other)) = pairs.into_iter().find(|((_, one), (_, other))| one != other)?;
         Some(Difference { name, one, other })
     }
 
-    /// In the order of [`NAMES`].
-    fn shown(&self) -> [String; NAMES.len()] {
-        let exact = |span: Span| match span.nanos() % 1_000_000_000 {
-            0 => format!("{}s", span.nanos() / 1_000_000_000),
-            _ => format!("{}ms", span.millis()),
-        };
-        let limit = |limit: Option<u32>| limit.map_or_else(|| "none".into(), |limit| limit.to_string());
-        [
-            self.policy.clone().unwrap_or_else(|| POLICY.into()),
-            self.keys.to_string(),
-            exact(self.soft_timeout),
-            exact(self.hard_timeout),
-            exact(self.barrier_timeout),
-            exact(self.completion_timeout),
-            exact(self.termination_grace),
-            exact(self.progress_interval),
-            limit(self.limits.max_rounds),
-            limit(self.limits.min_world),
-            limit(self.limits.min_active),
-            limit(self.limits.max_rank_faults),
-        ]
+    fn shown(&self) -> Vec<(&'static str, String)> {
+        self.clone().fields().map(|(name, field)| (name, field.shown())).collect()
     }
+}
+
+impl Field<'_> {
+    fn set(self, name: &'static str, value: &[u8]) -> Result<(), TermsError> {
+        match self {
+            Self::Policy(policy) => *policy = Some(text(name, value)?),
+            Self::Keys(count) => *count = keys(name, value)?,
+            Self::Time(time) => *time = span(name, value)?,
+            Self::Limit(limit, read) => *limit = Some(read(name, value)?),
+        }
+        Ok(())
+    }
+
+    fn shown(self) -> String {
+        match self {
+            Self::Policy(policy) => policy.as_deref().unwrap_or(POLICY).into(),
+            Self::Keys(count) => count.to_string(),
+            Self::Time(time) if time.nanos() % 1_000_000_000 == 0 => format!("{}s", time.nanos() / 1_000_000_000),
+            Self::Time(time) => format!("{}ms", time.millis()),
+            Self::Limit(limit, _) => limit.map_or_else(|| "none".into(), |n| n.to_string()),
+        }
+    }
+}
+
+fn names() -> Vec<&'static str> {
+    Terms::default().fields().map(|(name, _)| name).collect()
 }
 
 fn text(name: &'static str, value: &[u8]) -> Result<String, TermsError> {
@@ -377,9 +377,10 @@ mod tests {
     #[test]
     fn every_name_is_known_and_shown() {
         let values = ["all,fill", "3", "20s", "30s", "1m", "7s", "0", "250ms", "9", "8", "7", "6"];
-        let pairs: Vec<_> = NAMES.into_iter().zip(values).map(|(name, value)| pair(name, value)).collect();
+        let pairs: Vec<_> = names().into_iter().zip(values).map(|(name, value)| pair(name, value)).collect();
         let terms = Terms::parse(&lines(&pairs)).unwrap();
-        assert_eq!(terms.shown(), ["all,fill", "3", "20s", "30s", "60s", "7s", "0s", "250ms", "9", "8", "7", "6"]);
+        let shown: Vec<String> = terms.shown().into_iter().map(|(_, value)| value).collect();
+        assert_eq!(shown, ["all,fill", "3", "20s", "30s", "60s", "7s", "0s", "250ms", "9", "8", "7", "6"]);
         assert_eq!(Terms::of(pairs.iter().map(|(name, value)| (name.as_slice(), value.as_slice()))), Ok(terms));
     }
 

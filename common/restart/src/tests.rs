@@ -109,7 +109,7 @@ fn progress_shows_its_stage() {
     assert!(!machine.is_open() && !machine.is_used());
     hosts::register(&mut machine, 1, 2, &[]);
     assert!(machine.is_open() && machine.is_used());
-    assert_eq!((machine.round(), machine.next_namespace()), (Some(Round::new(0)), 1));
+    assert_eq!((machine.round(), machine.namespace), (Some(Round::new(0)), 1));
     assert_eq!(machine.terms(), Some(&terms::Terms::default()));
     machine.handle(Mono::default(), RestartEvent::Off);
     assert!(!machine.is_open());

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Silent connections, and those that were answered.
 const MOST_PENDING: usize = 64;
+/// Pause of the listening sockets after a shortage of descriptors.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A connection that has not proved itself.
 #[derive(Debug)]
@@ -48,6 +50,8 @@ pub(super) struct Listener {
     pub(super) unix: UnixListener,
     pub(super) tcp: Option<TcpListener>,
     pending: Unproven<Pending>,
+    /// The end of a pause, in which the sockets are not watched.
+    paused_until: Option<Instant>,
 }
 
 impl Listener {
@@ -70,32 +74,33 @@ impl Listener {
             let is_served = |ip: &IpAddr| at.is_ipv6() || ip.is_ipv4();
             record.tcp = addresses().into_iter().filter(is_served).map(|ip| (ip, at.port()).into()).collect();
         }
-        Ok((Self { secret, rank, unix, tcp, pending: Unproven::new(MOST_PENDING) }, record))
+        let pending = Unproven::new(MOST_PENDING);
+        Ok((Self { secret, rank, unix, tcp, pending, paused_until: None }, record))
     }
 
-    /// Takes one connection that has come, and returns its number; `None`: there is none. Connections of other users at the
-    /// unix socket are closed at once.
-    pub(super) fn accept(&mut self, is_tcp: bool) -> Option<u64> {
+    /// Takes one connection that has come, and returns its number. Connections of other users at the unix socket are closed at
+    /// once, which is no shortage.
+    pub(super) fn accept(&mut self, is_tcp: bool) -> io::Result<u64> {
         let (stream, secret) = match (&self.tcp, is_tcp) {
             (Some(tcp), true) => {
-                let (stream, _) = tcp.accept().ok()?;
+                let (stream, _) = tcp.accept()?;
                 // Small frames are not held back.
                 let _slow = stream.set_nodelay(true);
-                let at = stream.local_addr().ok()?;
+                let at = stream.local_addr()?;
                 (Stream::Tcp(stream), self.secret.at(at))
             }
             _ => {
-                let (stream, _) = self.unix.accept().ok()?;
-                let user = getsockopt(&stream, PeerCredentials).ok()?.uid();
+                let (stream, _) = self.unix.accept()?;
+                let user = getsockopt(&stream, PeerCredentials)?.uid();
                 if user != 0 && user != geteuid().as_raw() {
-                    return None;
+                    return Err(ErrorKind::ConnectionAborted.into());
                 }
                 (Stream::Unix(stream), self.secret.clone())
             }
         };
-        stream.set_nonblocking().ok()?;
+        stream.set_nonblocking()?;
         let until = Instant::now() + PATIENCE;
-        Some(self.pending.add(Pending { stream, secret, got: Vec::new(), nonces: None, until }))
+        Ok(self.pending.add(Pending { stream, secret, got: Vec::new(), nonces: None, until }))
     }
 
     /// Reads what a connection has sent.
@@ -123,12 +128,28 @@ impl Listener {
         }
     }
 
-    /// Closes connections that have taken too long. How long the next one still may take.
+    /// Begins a pause in which the sockets are not watched.
+    pub(super) fn pause(&mut self) {
+        self.paused_until = Some(Instant::now() + AGAIN);
+    }
+
+    /// Ends a pause that is over. Whether there was one.
+    pub(super) fn resume(&mut self) -> bool {
+        self.paused_until.take_if(|until| *until <= Instant::now()).is_some()
+    }
+
+    /// Closes connections that have taken too long. Returns the time until the next one has, or until a pause is over.
     pub(super) fn expire(&mut self) -> Option<Duration> {
         let now = Instant::now();
         self.pending.retain(|pending| pending.until > now);
-        self.pending.iter().map(|(_, pending)| pending.until.saturating_duration_since(now)).min()
+        let next = self.pending.iter().map(|(_, pending)| pending.until).chain(self.paused_until).min()?;
+        Some(next.saturating_duration_since(now))
     }
+}
+
+/// Whether no descriptor or memory was left for a connection. The connection waits, and its socket stays ready.
+pub(super) fn is_shortage(error: &io::Error) -> bool {
+    !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::ConnectionAborted)
 }
 
 impl Stream {

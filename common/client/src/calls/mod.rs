@@ -12,7 +12,7 @@ pub(crate) mod record;
 
 use crate::kernel::Bell;
 use crate::{Error, Store};
-use listener::{Listener, Proof};
+use listener::{Listener, Proof, is_shortage};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 pub(crate) use peer::Frame;
@@ -227,7 +227,7 @@ impl Calls {
                     let soon = Instant::now() + answers::MOMENT;
                     until = Some(until.map_or(soon, |until| until.min(soon)));
                 }
-                inner.listener.as_mut().and_then(Listener::expire)
+                inner.listener.as_mut().and_then(|listener| self.expire(listener))
             };
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let timeout = [left, expires].into_iter().flatten().min();
@@ -274,7 +274,11 @@ impl Calls {
             }
             Token::Unix | Token::Tcp => {
                 let Some(listener) = &mut inner.listener else { return };
-                let Some(number) = listener.accept(token == Token::Tcp) else { return };
+                let number = match listener.accept(token == Token::Tcp) {
+                    Ok(number) => number,
+                    Err(error) if is_shortage(&error) => return self.pause(listener),
+                    Err(_) => return,
+                };
                 let watched = listener.get(number).map(|pending| self.watch(&pending.stream, Token::Pending(number)));
                 if !matches!(watched, Some(Ok(()))) {
                     listener.take(number);
@@ -287,6 +291,27 @@ impl Calls {
             }
             Token::Pending(number) => self.on_pending(inner, number),
             Token::Bell => {}
+        }
+    }
+
+    /// Pauses the listening sockets after a shortage. Else a connection that waits would keep this process busy.
+    fn pause(&self, listener: &mut Listener) {
+        listener.pause();
+        self.watch_listener(listener, EpollFlags::empty());
+    }
+
+    /// Does what is due at the listening sockets. Returns the time until more is.
+    fn expire(&self, listener: &mut Listener) -> Option<Duration> {
+        if listener.resume() {
+            self.watch_listener(listener, EpollFlags::EPOLLIN);
+        }
+        listener.expire()
+    }
+
+    fn watch_listener(&self, listener: &Listener, flags: EpollFlags) {
+        let _absent = self.epoll.modify(&listener.unix, &mut EpollEvent::new(flags, Token::Unix.raw()));
+        if let Some(tcp) = &listener.tcp {
+            let _absent = self.epoll.modify(tcp, &mut EpollEvent::new(flags, Token::Tcp.raw()));
         }
     }
 

@@ -383,3 +383,25 @@ fn number_of_a_worker_on_this_host_comes_from_the_kernel() {
     drop(controller);
     served.join().unwrap();
 }
+
+#[test]
+fn worker_without_descriptors_takes_no_connection_for_a_second() {
+    for (errno, is_short) in
+        [(Errno::EMFILE, true), (Errno::ENFILE, true), (Errno::EAGAIN, false), (Errno::ECONNABORTED, false)]
+    {
+        assert_eq!(is_shortage(&errno.into()), is_short, "{errno}");
+    }
+    let (_own, store) = store();
+    let (worker, controller) = (Calls::new().unwrap(), Calls::new().unwrap());
+    let identity = Record { size: 1, ..Record::default() };
+    worker.serve(&store, "short", identity, true).unwrap();
+    let record = Record::wait(&store, "short", 0, Some(SOON)).unwrap();
+    let name = UnixAddr::from_abstract_name(&record.unix).unwrap();
+    let at = (Ipv4Addr::LOCALHOST, record.tcp[0].port());
+    let _waiting = (UnixStream::connect_addr(&name).unwrap(), TcpStream::connect(at).unwrap());
+    worker.pause(worker.inner().listener.as_mut().unwrap());
+    assert_eq!(worker.turn(Some(Duration::ZERO), true).unwrap(), Some(false), "the sockets are still watched");
+    let served = std::thread::Builder::new().spawn(move || worker.next(Some(SOON)).unwrap()).unwrap();
+    controller.attach(&store, "short", 0, Some(SOON)).unwrap();
+    assert!(matches!(served.join().unwrap(), Some(Event::Opened(_))));
+}

@@ -11,6 +11,7 @@ use crate::round::Round;
 use crate::session::Session;
 use crate::{Error, Interrupted, Restart, State};
 use rlaunch_base::os_bytes::OsBytes;
+use rlaunch_restart::terms::Terms;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::AsRawFd as _;
 use std::rc::Rc;
@@ -123,7 +124,8 @@ fn with_options(flags: u32, terms: Vec<(OsBytes, OsBytes)>) -> Result<(Restart<'
     for (name, value) in terms {
         let (name, value) = (String::from_utf8_lossy(&name), String::from_utf8_lossy(&value));
         if name == "keys" {
-            keys = value.parse().map_err(|_| Failure::argument(format!("keys={value} is no number")))?;
+            // Checked before a hook is made for each key.
+            keys = Terms::of([(name.as_bytes(), value.as_bytes())]).map_err(Error::from)?.keys;
         }
         restart.set_term(&name, &value);
     }

@@ -75,7 +75,7 @@ impl Alone {
 
     /// The rest of the pause before the next round.
     pub(super) fn pause(&self) -> Duration {
-        Duration::from_nanos(self.resume_at.since(self.now()).nanos())
+        self.resume_at.since(self.now()).duration()
     }
 }
 

@@ -11,7 +11,7 @@ use rlaunch_protocol::wire::frozen::client::client_round::{AgentMessage, Dismiss
 use rlaunch_protocol::wire::frozen::client::{Code, FromAgent, Reply, frame_len};
 use std::io::Read as _;
 use std::sync::{MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The holder of the reader's role.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,7 +123,7 @@ fn receive(shared: &Shared, message: AgentMessage) {
             let here =
                 inner.phase.is_in_round() && inner.state.as_ref().is_some_and(|state| state.number == round.get());
             if later || (here && inner.leaving == Leaving::No) {
-                let at = within.and_then(|within| Instant::now().checked_add(Duration::from_nanos(within.nanos())));
+                let at = within.and_then(|within| Instant::now().checked_add(within.duration()));
                 inner.pending = Some(Pending { round, fault, at });
             }
         }

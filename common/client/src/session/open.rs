@@ -14,7 +14,6 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
 /// How a process takes part, beside its terms.
 pub(crate) struct Options {
@@ -77,7 +76,7 @@ impl Session {
             // The agent may know more terms than this library, and says what is wrong.
             (Some(_), known) => known.unwrap_or_default().progress_interval,
         };
-        let interval = Duration::from_nanos(interval.nanos());
+        let interval = interval.duration();
         let bell = Bell::new()?;
         let watch = Watch::new(&bell, socket.as_deref())?;
         let shared = Arc::new(Shared {

@@ -89,22 +89,27 @@ pub unsafe fn hold(given: &rl_gloo) -> Result<(), HoldError> {
         connect: unsafe { std::mem::transmute::<*mut c_void, Connect>(was[2]) },
         abort: [abort_recv, abort_send, close],
     };
+    for place in places {
+        // SAFETY: as the caller says, it is in a table.
+        unsafe { make_writable(place) }?;
+    }
+    // Nothing fails from here on: gloo is known exactly if its tables have functions of ours.
     if GLOO.set(gloo).is_ok() {
         let ours =
             [wait::<0> as Wait as *mut c_void, wait::<1> as Wait as *mut c_void, connect as Connect as *mut c_void];
         for (place, ours) in places.into_iter().zip(ours) {
-            // SAFETY: as the caller says; ours takes and does what was there.
-            unsafe { replace(place, ours) }?;
+            // SAFETY: it is aligned, can be written now, and is read by whole words; ours takes and does what was there.
+            unsafe { AtomicPtr::from_ptr(place) }.store(ours, Ordering::Release);
         }
     }
     Ok(())
 }
 
-/// Puts another function into a place of a table. The table may be in memory that cannot be written.
+/// Makes the page of a place writable: a table may be in memory that cannot be written.
 ///
 /// # Safety
-/// The place is in a table of functions, and the new one takes and does what the old one does.
-unsafe fn replace(place: *mut *mut c_void, new: *mut c_void) -> Result<(), HoldError> {
+/// The place is in a table of functions.
+unsafe fn make_writable(place: *mut *mut c_void) -> Result<(), HoldError> {
     // SAFETY: no memory is touched.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let page = usize::try_from(page).ok().filter(|page| page.is_power_of_two()).unwrap_or(4096);
@@ -114,8 +119,6 @@ unsafe fn replace(place: *mut *mut c_void, new: *mut c_void) -> Result<(), HoldE
     if unsafe { libc::mprotect(start, page, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
         return Err(HoldError::System(io::Error::last_os_error()));
     }
-    // SAFETY: it is aligned, can be written now, and is read by whole words.
-    unsafe { AtomicPtr::from_ptr(place) }.store(new, Ordering::Release);
     Ok(())
 }
 
@@ -164,6 +167,7 @@ mod tests {
     use super::gloo::rl_gloo;
     use super::{Connect, HoldError, Wait, hold};
     use std::ffi::c_void;
+    use std::os::fd::AsRawFd as _;
     use std::ptr::null_mut;
 
     /// The value that a call got.
@@ -173,7 +177,7 @@ mod tests {
     }
 
     pub(crate) fn held(given: &rl_gloo) -> Result<(), HoldError> {
-        // SAFETY: its places are those of a leaked table; one that is odd is refused before it is looked at.
+        // SAFETY: its places are those of a leaked table, or of a file; one that is odd is refused before it is looked at.
         unsafe { hold(given) }
     }
 
@@ -182,6 +186,15 @@ mod tests {
         assert_eq!(size_of::<T>(), size_of::<*mut c_void>());
         // SAFETY: the place is a leaked table's, and holds a function of this kind, before and after it was replaced.
         unsafe { place.cast::<T>().read() }
+    }
+
+    /// A place that can be read, and whose page cannot be made writable.
+    pub(crate) fn read_only() -> *mut *mut c_void {
+        let program = std::fs::File::open("/proc/self/exe").unwrap();
+        // SAFETY: the mapping is a new one, and is there until the process exits.
+        let page = unsafe { libc::mmap(null_mut(), 1, libc::PROT_READ, libc::MAP_SHARED, program.as_raw_fd(), 0) };
+        assert_ne!(page, libc::MAP_FAILED);
+        page.cast()
     }
 
     pub(crate) fn wait(function: Wait, this: *mut c_void, timeout: i64) -> bool {

@@ -3,8 +3,8 @@
 #![forbid(unsafe_code)]
 
 use super::*;
-use crate::tests::{connect, held, now_at, seen, wait};
-use crate::{Connect, Wait};
+use crate::tests::{connect, held, now_at, read_only, seen, wait};
+use crate::{Connect, HoldError, Wait};
 use std::ffi::c_int;
 use std::panic::{catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex};
@@ -92,6 +92,10 @@ fn waits_that_a_round_leaves_behind_end() {
     let odd = rl_gloo { wait_recv: recv.wrapping_byte_add(1), ..given(Some(aborts)) };
     // Refused before it is looked at.
     assert!(held(&odd).is_err());
+    // A table that cannot be written leaves the others as they are, and the next call does the work.
+    let stiff = rl_gloo { wait_send: read_only(), ..given(Some(aborts)) };
+    assert!(matches!(held(&stiff), Err(HoldError::System(_))));
+    assert!(now_at::<Wait>(recv) as usize == waits as Wait as usize, "it was replaced");
     for _ in 0..2 {
         held(&given(Some(aborts))).unwrap();
     }
