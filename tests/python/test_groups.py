@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import types
 import unittest
 import unittest.mock
@@ -30,6 +31,7 @@ from rlaunch.groups._arena import Arena
 from rlaunch.groups._mapped import Mapped
 from rlaunch.groups._calls import Event
 from rlaunch.groups._controller import Controller, Future, rebuilt
+from rlaunch.groups._group import Worker
 from rlaunch.groups._identity import importing
 from rlaunch.groups._start import _places, path_of
 from rlaunch.groups.worker import class_of, methods_of
@@ -344,6 +346,122 @@ class Waits(unittest.TestCase):
         with quick, unittest.mock.patch.object(_controller, "SLICE", 0.01):
             self.assertTrue(waits.wait(lambda: bool(lines), None, lambda: "train of rank 3"))
         self.assertRegex(lines[0], "waiting for train of rank 3$")
+
+
+class Silent:
+    """Connections on which no event comes."""
+
+    def __init__(self):
+        self.ends, self.detached = os.pipe(), []
+
+    def fileno(self):
+        return self.ends[0]
+
+    def next(self, seconds):
+        return None
+
+    def send(self, *frame):
+        pass
+
+    def detach(self, peer):
+        self.detached.append(peer)
+
+
+class Launcher:
+    """Store of a launcher with the ends of workers. A suspended launcher answers after `resumed`."""
+
+    def __init__(self):
+        self.ended, self.threads, self.resumed = [], [], threading.Event()
+        self.resumed.set()
+
+    def prefix(self, prefix):
+        return self
+
+    def keys(self):
+        self.threads.append(threading.get_ident())
+        if not self.resumed.wait(5):
+            self.resumed.set()  # The requests after this one are answered at once.
+        return self.ended
+
+    def wait(self, keys, timeout):
+        pass
+
+    def get(self, key):
+        return b"how=host_lost\n\n"
+
+
+class Looks(unittest.TestCase):
+    """Looks for workers that have ended, while the tasks of an event loop await results."""
+
+    TASKS = 100
+
+    def setUp(self):
+        for patch in (
+            unittest.mock.patch.object(_controller, "Calls", Silent),
+            unittest.mock.patch.object(_controller, "SLICE", 0.02),
+        ):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.controller, self.launcher = Controller(), Launcher()
+        for end in self.controller.calls.ends:
+            self.addCleanup(os.close, end)
+        group = WorkerGroup.__new__(WorkerGroup)
+        group.name, group._codec, group._store = "gen", codec.PICKLE, self.launcher
+        worker = Worker(group, 0, types.SimpleNamespace(peer=7, pid=1, world=1, host=b"node1", is_near=0), None)
+        self.controller.workers[7] = worker
+        calls = [self.controller.call([worker], "train", [b""], codec.PICKLE, Future, None) for _ in range(self.TASKS)]
+        self.futures = [future for futures in calls for future in futures]
+
+    def awaited(self, body):
+        """The results of all futures. Each has a task, and `body` runs in the same event loop."""
+
+        async def main():
+            async def result(future):
+                return await future
+
+            tasks = [asyncio.ensure_future(result(future)) for future in self.futures]
+            await body()
+            return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
+
+        return asyncio.run(main())
+
+    def test_tasks_share_looks_on_a_thread(self):
+        async def body():
+            while len(self.launcher.threads) < 5:
+                await asyncio.sleep(0.005)
+            began, before = time.monotonic(), len(self.launcher.threads)
+            await asyncio.sleep(0.2)
+            self.looks, self.most = len(self.launcher.threads) - before, (time.monotonic() - began) / 0.02 + 2
+            self.launcher.ended.append(b"0")
+
+        results = self.awaited(body)
+        self.assertLessEqual(self.looks, self.most)
+        self.assertNotIn(threading.get_ident(), self.launcher.threads)
+        self.assertEqual({str(error) for error in results}, {"rank 0 of group gen on node1 was lost with its host"})
+        self.assertEqual((len(results), self.controller.calls.detached), (self.TASKS, [7]))
+
+    def test_a_suspended_launcher_gets_one_request_and_blocks_no_event_loop(self):
+        self.launcher.resumed.clear()
+        self.launcher.ended.append(b"0")
+
+        async def body():
+            while not self.launcher.threads:
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0.2)
+            self.looks, self.is_suspended = len(self.launcher.threads), not self.launcher.resumed.is_set()
+            self.launcher.resumed.set()
+
+        results = self.awaited(body)
+        self.assertEqual((self.looks, self.is_suspended), (1, True))
+        self.assertEqual({type(error) for error in results}, {WorkerDied})
+
+    def test_a_result_that_is_unread_counts_more_than_the_end_of_its_worker(self):
+        events = [Event(7, wire.RETURN, codec.PICKLE, 0, future._call, [], codec.NONE_PARTS) for future in self.futures]
+        self.launcher.ended.append(b"0")
+        with unittest.mock.patch.object(Silent, "next", lambda calls, seconds: events.pop() if events else None):
+            self.controller._look_for_ends()
+        self.assertEqual([future.result() for future in self.futures], [None] * self.TASKS)
+        self.assertEqual(self.controller.calls.detached, [7])
 
 
 class Classes(unittest.TestCase):

@@ -19,7 +19,6 @@ E_TIMEOUT = -6
 E_INTERRUPTED = -8
 E_NOT_FOUND = -9
 E_ORDER = -12
-E_CLOSED = -4
 E_ARGUMENT = -1
 E_INDEX = -18
 E_LENGTH = -19
@@ -212,7 +211,6 @@ _SIGNATURES: dict[str, tuple] = {
     "rl_store_wait": (_int, [_handle, _out(Bytes), _size, _ms]),
     "rl_store_keys": (_int, [*_key, EACH_KEY, _handle]),
     "rl_store_barrier": (_int, [*_key, _out(ctypes.c_uint32), _size, ctypes.c_uint32, _ms]),
-    "rl_store_count": (_int, [_handle, _out(ctypes.c_int64)]),
     "rl_error_text": (_bytes, [_int]),
     "rl_last_error": (_bytes, []),
     "rl_abi": (ctypes.c_uint32, []),
@@ -241,7 +239,6 @@ _SIGNATURES: dict[str, tuple] = {
     "rl_session_atomic_begin": (_int, [_handle]),
     "rl_session_atomic_end": (_int, [_handle]),
     "rl_session_sockets_add": (_int, [_handle, _int]),
-    "rl_session_sockets_remove": (_int, [_handle, _int]),
     "rl_session_sockets_shutdown": (_int, [_handle, _out(_size)]),
     "rl_session_gloo": (_int, [_handle, _out(Gloo)]),
     "rl_sharding_open": (
@@ -252,7 +249,6 @@ _SIGNATURES: dict[str, tuple] = {
     "rl_sharding_coords": (_int, [_handle, ctypes.c_int64, _out(Buffer)]),
     "rl_sharding_by_coord": (_int, [_handle, _out(Axis), _size, _out(Buffer)]),
     "rl_sharding_select": (_int, [_handle, _out(Axis), _size, _out(Buffer)]),
-    "rl_sharding_is_axis_zero": (_int, [_handle, ctypes.c_int64, _out(Bytes), _size, _out(_int)]),
     "rl_plan_sharded": (_int, [_handle, _size, *[_out(Bytes), _size] * 3, _int, _out(Buffer)]),
     "rl_plan_single": (_int, [_handle, _size, _out(Bytes), _size, _out(Buffer)]),
     "rl_plan_multiple": (_int, [_handle, _size, _out(Bytes), _size, _int, _size, _out(Buffer)]),

@@ -44,12 +44,9 @@ def _program(argv: Sequence[Text], ranks: int = 1, env: Optional[Mapping[str, Te
 
 
 def _order(words: bytes) -> bytes:
-    library, answer = native.loaded(), native.Buffer()
-    native.check(library.rl_order(words, len(words), ctypes.byref(answer)))
-    try:
-        return ctypes.string_at(answer.data, answer.len) if answer.data else b""
-    finally:
-        library.rl_buffer_free(ctypes.byref(answer))
+    answer = native.Buffer()
+    native.check(native.loaded().rl_order(words, len(words), ctypes.byref(answer)))
+    return native.taken(answer)
 
 
 def spawn(

@@ -160,7 +160,7 @@ class Store:
         """Returns the value of a key, or ``None``."""
         name, value = self._key(key), native.Buffer()
         code = self._lib.rl_store_get(self._raw, name, len(name), ctypes.byref(value))
-        return self._taken(value) if self._found(code) else None
+        return native.taken(value) if self._found(code) else None
 
     def set(self, key: Bytes, value: Bytes) -> None:
         """Sets the value of a key."""
@@ -192,7 +192,8 @@ class Store:
         wanted = ctypes.byref(native.bytes_of(_encoded("value", desired)))
         call = self._lib.rl_store_compare_set
         native.check(call(self._raw, name, len(name), was, wanted, ctypes.byref(is_set), ctypes.byref(now)))
-        return bool(is_set.value), self._taken(now)
+        # Without data there is no such key. An empty value has data.
+        return bool(is_set.value), native.taken(now) if now.data else None
 
     def delete(self, key: Bytes) -> bool:
         """Removes a key. Returns whether it existed."""
@@ -267,8 +268,3 @@ class Store:
             return False
         native.check(code)
         return True
-
-    def _taken(self, buffer: native.Buffer) -> Optional[bytes]:
-        value = ctypes.string_at(buffer.data, buffer.len) if buffer.data else None
-        self._lib.rl_buffer_free(ctypes.byref(buffer))
-        return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import collections
 import os
 import threading
@@ -220,6 +221,10 @@ class Controller:
         self.workers: Dict[int, Any] = {}
         self._waiters: List[Tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]] = []
         self._loops: Dict[asyncio.AbstractEventLoop, int] = {}
+        self._looked = 0.0
+        """Time of the last look for workers that have ended, by whichever thread."""
+        self._is_looking = False
+        """Whether a thread looks for the tasks of event loops."""
 
     # ---- Calls ----
 
@@ -316,7 +321,8 @@ class Controller:
                 now = time.monotonic()
                 if now - looked >= SLICE:
                     looked = now
-                    self._look_for_ends()
+                    if not self._is_looking:
+                        self._look_for_ends()
                     if until is None:
                         long = long or notice.Notice(awaited, notice.CALL, began)
                         long.look()
@@ -380,7 +386,7 @@ class Controller:
                         loop.remove_reader(self.calls.fileno())
             if time.monotonic() - looked >= SLICE:
                 looked = time.monotonic()
-                self._look_for_ends()
+                self._start_look()
                 long.look()
 
     def _on_readable(self) -> None:
@@ -461,14 +467,41 @@ class Controller:
                     future._fail(worker.death)
             self._notify()
 
+    def _start_look(self) -> None:
+        """Looks for ends on a thread, because the launcher may answer late. All tasks share one look in each `SLICE`."""
+        with self._lock:
+            now = time.monotonic()
+            if self._is_looking or now - self._looked < SLICE:
+                return
+            self._looked = now
+        try:
+            # Not `threading.Thread`: an interrupt of its start may leave a lock taken.
+            _thread.start_new_thread(self._look, ())
+        except RuntimeError:
+            pass  # No thread can start now. The next look tries it again.
+
+    def _look(self) -> None:
+        with self._lock:
+            if self._is_looking:
+                return
+            self._is_looking = True
+        try:
+            self._look_for_ends()
+        finally:
+            self._is_looking = False
+
     def _look_for_ends(self) -> None:
-        groups = {worker.group for worker in list(self.workers.values()) if worker.death is None}
-        for group in groups:
-            for rank in group.ended_ranks():
-                worker = group.worker_of(rank)
-                if worker is not None and worker.death is None:
-                    self.calls.detach(worker.peer)
-                    self.on_end(worker)
+        """Fails the calls of workers that the launcher has reported as ended. Their connections may not have ended."""
+        self._looked = time.monotonic()
+        alive = [worker for worker in list(self.workers.values()) if worker.death is None]
+        ended = {group: set(group.ended_ranks()) for group in {worker.group for worker in alive}}
+        for worker in alive:
+            if worker.rank in ended[worker.group]:
+                with self._turn:
+                    self._drain()  # The last results of the worker may be unread.
+                    if worker.death is None:
+                        self.calls.detach(worker.peer)
+                        self.on_end(worker)
 
 
 def _wake(waiter: "asyncio.Future[None]") -> None:

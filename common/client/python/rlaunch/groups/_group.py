@@ -364,10 +364,6 @@ class WorkerGroup:
             )
         return leaders[dp_shard_idx]
 
-    def worker_of(self, rank: int) -> Optional[Worker]:
-        """The worker of a rank."""
-        return self._all[rank] if rank < len(self._all) else None
-
     def is_alive(self, rank: int) -> bool:
         """Whether a worker has not ended."""
         return self._all[rank].death is None

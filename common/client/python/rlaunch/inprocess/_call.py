@@ -145,7 +145,7 @@ class Call:
 
     def _dismissed(self, news: News) -> Exception:
         if news.kind == native.NEXT_DISCARDED:
-            return RankDiscarded(news.text or "sent home: the policy, or a limit, has no part for this rank; rlaunch has said which")
+            return RankDiscarded(news.text or "the policy, or a limit of the job, discarded this rank: see the launcher's message about the restart")
         if news.kind == native.NEXT_REFUSED:
             return exception.RestartRefused(news.text)
         return exception.RestartGivenUp(news.text)
@@ -534,7 +534,7 @@ def _whole(wait: Callable[[], T]) -> T:
         except Exception:
             # Another such exception may come during the log line.
             with contextlib.suppress(Exception):
-                log.exception("a handler of a signal has raised this outside the function: the rounds go on")
+                log.exception("a signal handler raised this exception outside the wrapped function: rlaunch ignores the exception")
 
 
 def _clear(error: BaseException) -> None:
