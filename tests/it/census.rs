@@ -34,7 +34,7 @@ pub(crate) struct Proc {
     pub(crate) ppid: i32,
     pub(crate) state: char,
     pub(crate) comm: String,
-    start: u64,
+    pub(crate) start: u64,
     is_exiting: bool,
 }
 

@@ -34,9 +34,10 @@ fn pid_of(launcher: i32, victim: Victim) -> Option<i32> {
         Victim::Nothing => None,
         Victim::Launcher => Some(launcher),
         Victim::Agent => agent,
-        // The first of the ranks: workers come later.
+        // The first of the ranks: workers come later. Their numbers may be lower, where the kernel has used all once.
         Victim::Controller => {
-            all.iter().filter(|p| Some(p.ppid) == agent && p.comm.starts_with("python")).map(|p| p.pid).min()
+            let ranks = all.iter().filter(|p| Some(p.ppid) == agent && p.comm.starts_with("python"));
+            ranks.min_by_key(|p| p.start).map(|p| p.pid)
         }
     }
 }

@@ -37,7 +37,7 @@ fn a_name_of_ours_does_not_excuse_for_long() {
 
 #[test]
 fn a_name_of_ours_is_given_a_moment() {
-    let named = "until grep -q agent /proc/$!/comm; do :; done";
+    let named = "while kill -0 $! && ! grep -q agent /proc/$!/comm; do :; done 2>/dev/null";
     let script = "cp /bin/sleep \"$DIR/rlaunch-agent\"\n\"$DIR/rlaunch-agent\" 0.02 </dev/null >/dev/null 2>&1 &";
     leaving(&format!("{script}\n{named}")).code(0);
 }

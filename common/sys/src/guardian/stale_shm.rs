@@ -12,9 +12,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Beginnings of names of UCX, Intel MPI, MPICH 4, and of MPICH 5 and Open MPI without a launcher. They have a random part or a process id
-/// and are not used again, so the file cannot become another one meanwhile.
-const BEGINNINGS: [&str; 6] =
-    ["ucx_shm_posix_", "Intel_MPI_", "mpich_shar_tmp", "mpich_shm_", "sm_segment.", "vader_segment."];
+/// and are not used again, so the file cannot become another one meanwhile. With `open_mpi.` Open MPI tries whether shared memory works;
+/// it removes the file at once, and a process that finds it gone does not mind.
+const BEGINNINGS: [&str; 7] =
+    ["ucx_shm_posix_", "Intel_MPI_", "mpich_shar_tmp", "mpich_shm_", "sm_segment.", "vader_segment.", "open_mpi."];
 /// Directory of such files.
 const DIR: &str = "/dev/shm";
 /// Number of the first PID namespace: `PROC_PID_INIT_INO` of the kernel.
@@ -114,15 +115,16 @@ mod tests {
         fs::create_dir(&dir).unwrap();
         let path = |name: &str| dir.join(name);
         let (stale, open, other) = (path("ucx_shm_posix_a"), path("Intel_MPI_b"), path("other"));
-        let kept = [&stale, &open, &other].map(|path| fs::File::create(path).unwrap());
-        let [closed, held, _other] = kept;
-        drop(closed);
+        let tried = path("open_mpi.0000");
+        let kept = [&stale, &tried, &open, &other].map(|path| fs::File::create(path).unwrap());
+        let [closed, also_closed, held, _other] = kept;
+        drop((closed, also_closed));
         let later = (since.0 + 3600, 0);
         remove_in(&dir, later);
         assert!(stale.exists(), "it was made before");
         remove_in(&dir, since);
         let sees_all = fs::metadata("/proc/self/ns/pid").unwrap().ino() == FIRST_NAMESPACE;
-        assert_eq!(stale.exists(), !sees_all);
+        assert_eq!([stale.exists(), tried.exists()], [!sees_all; 2]);
         assert!(open.exists() && other.exists());
         drop(held);
         remove_in(&dir, since);
