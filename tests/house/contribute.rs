@@ -22,6 +22,10 @@ fn tables_of_faults_and_promises_name_tests_that_exist() {
         );
     }
     assert!(named.len() > 60, "{} tests are few", named.len());
+    let faults = text.lines().filter(|line| line.starts_with("| ") && line.matches('|').count() == 6);
+    let numbers = faults.filter_map(|row| row[2..].split(' ').next()?.parse::<u32>().ok());
+    let wanted = [1u32..=10, 13..=19, 21..=21, 23..=25, 33..=33, 35..=36].into_iter().flatten();
+    assert!(numbers.eq(wanted), "rows of faults are missing");
 }
 
 /// Paths in the table of features: `{a,b}` stands for two of them.

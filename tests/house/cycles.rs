@@ -1,5 +1,6 @@
 //! Import cycles between the top modules of a crate.
 
+use crate::files::without_tests;
 use crate::root;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +10,7 @@ type Imports = BTreeMap<String, BTreeSet<String>>;
 
 /// The modules that a text names after `crate::`, without those of its tests.
 fn named(text: &str) -> impl Iterator<Item = String> + '_ {
-    let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code = without_tests(text);
     code.match_indices("crate::").map(move |(at, found)| {
         let rest = code[at + found.len()..].trim_start_matches('{');
         rest.chars().take_while(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '_').collect()

@@ -18,28 +18,6 @@ fn reference(name: &str) -> PathBuf {
     root().join("docs/reference").join(format!("{name}.md"))
 }
 
-#[test]
-fn the_table_of_faults_names_tests_that_exist() {
-    let text = fs::read_to_string(root().join("docs/contribute/faults.md")).unwrap();
-    let rows: Vec<&str> =
-        text.lines().filter(|line| line.starts_with("| ") && line.matches('|').count() == 6).collect();
-    let mut named = 0;
-    for row in &rows {
-        for test in row.split('`').filter(|word| word.matches("::").count() == 1 && !word.contains(' ')) {
-            let (file, name) = test.split_once("::").unwrap();
-            let source = fs::read_to_string(root().join(format!("tests/it/{file}.rs"))).unwrap_or_default();
-            assert!(
-                source.contains(&format!("#[test]\nfn {name}() {{")),
-                "docs/contribute/faults.md names {test}, which is no test"
-            );
-            named += 1;
-        }
-    }
-    let numbers = rows.iter().filter_map(|row| row[2..].split(' ').next()?.parse::<u32>().ok());
-    let wanted = [1u32..=10, 13..=19, 21..=21, 23..=25, 33..=33, 35..=36].into_iter().flatten();
-    assert!(numbers.eq(wanted) && named > 24, "rows are missing, or {named} tests are few");
-}
-
 /// Words of a page that are read from the first to the last: those outside of tables and programs.
 fn words_of_page(text: &str) -> usize {
     let prose = text.split("```").step_by(2).flat_map(str::lines).filter(|line| !line.starts_with('|'));

@@ -7,24 +7,29 @@ use std::path::{Path, PathBuf};
 /// No file has more lines than this before its tests.
 const MAX_LINES: usize = 600;
 
-fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+fn add_files(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if path.is_dir() {
-            if !name.starts_with('.') && !name.starts_with("target") {
-                sources(&path, found);
-            }
-        } else if name.ends_with(".rs") {
+        if !path.is_dir() {
             found.push(path);
+        } else if !name.starts_with('.') && !name.starts_with("target") {
+            add_files(&path, found);
         }
     }
 }
 
+/// All files below a directory, without those in hidden directories and in directories of cargo.
+pub(crate) fn files_in(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    add_files(dir, &mut found);
+    found
+}
+
 /// All source files below a directory.
 pub(crate) fn sources_in(dir: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    sources(dir, &mut found);
+    let mut found = files_in(dir);
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
     found
 }
 
@@ -34,16 +39,34 @@ fn all_sources() -> Vec<PathBuf> {
     found
 }
 
-/// Lines up to the inline tests.
-fn lines_without_tests(text: &str) -> usize {
-    text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).count()
+/// The text of a source before its inline tests, which are a module `tests` at its end. Other items for tests are no end of it.
+pub(crate) fn without_tests(text: &str) -> &str {
+    const MARK: &str = "\n#[cfg(test)]\n";
+    let is_last_module = |item: &str| {
+        let head = item.lines().find(|line| !line.starts_with("#["));
+        head.is_some_and(|line| line.ends_with("mod tests {"))
+            && item.lines().skip_while(|line| *line != "}").count() == 1
+    };
+    let begin = text.match_indices(MARK).map(|(at, _)| at).find(|at| is_last_module(&text[at + MARK.len()..]));
+    begin.map_or(text, |at| &text[..=at])
+}
+
+#[test]
+fn inline_tests_are_a_module_at_the_end_of_a_file() {
+    let code = "//! A file.\n#[cfg(test)]\nmod tests;\n#[cfg(test)]\nfn f() {\n}\n";
+    let tests = "#[cfg(test)]\n#[expect(dead_code)]\npub(crate) mod tests {\n    fn g() {\n    }\n}\n";
+    for text in [format!("{code}{tests}"), format!("{code}{tests}").trim_end().to_owned(), code.to_owned()] {
+        assert_eq!(without_tests(&text), code);
+    }
+    let middle = format!("{code}{tests}fn h() {{\n}}\n");
+    assert_eq!(without_tests(&middle), middle);
 }
 
 #[test]
 fn no_file_is_too_long() {
     let long: Vec<_> = all_sources()
         .into_iter()
-        .map(|path| (lines_without_tests(&fs::read_to_string(&path).unwrap()), path))
+        .map(|path| (without_tests(&fs::read_to_string(&path).unwrap()).lines().count(), path))
         .filter(|(lines, _)| *lines > MAX_LINES)
         .collect();
     assert!(long.is_empty(), "files above {MAX_LINES} lines without tests; split by reason to change: {long:?}");
@@ -147,12 +170,11 @@ fn event_time_reaches_the_machine() {
     let mut drivers = 0;
     for path in all_sources().into_iter().filter(|path| product.iter().any(|room| path.starts_with(room))) {
         let text = fs::read_to_string(&path).unwrap();
-        let code: Vec<&str> = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).collect();
-        let says = |what: &str| code.iter().any(|line| line.contains(what));
-        if says(".handle(") {
+        let code = without_tests(&text);
+        if code.contains(".handle(") {
             drivers += 1;
             for also in [".handle_timeout(", ".poll_timeout()"] {
-                assert!(says(also), "{}: a machine is handed events, and there is no {also}", path.display());
+                assert!(code.contains(also), "{}: a machine is handed events, and there is no {also}", path.display());
             }
         }
     }
@@ -162,7 +184,7 @@ fn event_time_reaches_the_machine() {
 /// A sub-machine changes only itself. Only the router changes several of them, in a file or a directory of that name.
 #[test]
 fn only_the_router_of_a_machine_changes_several_of_its_parts() {
-    let routers = ["job/mod.rs", "job/router.rs", "node/ends.rs", "node/mod.rs"];
+    let routers = ["job/mod.rs", "job/router.rs", "node/begins.rs", "node/ends.rs", "node/mod.rs", "node/timers.rs"];
     let core = root().join("common/core/src");
     for path in ["job", "node"].into_iter().flat_map(|machine| sources_in(&core.join(machine))) {
         let name = path.strip_prefix(&core).unwrap().to_string_lossy().into_owned();

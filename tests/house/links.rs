@@ -110,20 +110,10 @@ fn documents() -> Vec<PathBuf> {
     dirs.iter().flat_map(|dir| crate::prose::documents(dir)).collect()
 }
 
-/// Sources and scripts that name documents.
+/// Sources, scripts and other files that name documents. Links of documents are checked as such.
 fn sources() -> Vec<PathBuf> {
-    let mut files = crate::files::sources_in(&root());
-    for dir in [
-        "scripts",
-        "scripts/testbedlib",
-        "scripts/benchlib",
-        "examples",
-        "examples/slurm",
-        "common/client/python/rlaunch",
-    ] {
-        let entries = fs::read_dir(root().join(dir)).unwrap().map(|entry| entry.unwrap().path());
-        files.extend(entries.filter(|path| path.is_file()));
-    }
+    let mut files = crate::files::files_in(&root());
+    files.retain(|path| path.extension().is_none_or(|extension| extension != "md"));
     files
 }
 
@@ -137,7 +127,7 @@ fn links_and_names_of_documents_lead_somewhere() {
         }
     }
     for source in sources().iter().filter(|path| !path.ends_with("tests/house/links.rs")) {
-        // Binary files beside scripts name nothing.
+        // Binary files name nothing.
         let Ok(text) = fs::read_to_string(source) else { continue };
         let missing = named(&text).into_iter().filter(|path| !root().join(path).exists());
         faults.extend(missing.map(|path| format!("{}: {path}: there is no such file", show(source))));

@@ -1,12 +1,12 @@
-//! Our own listener: a unix socket at which ranks, and what they start, ask the job's store; and the owner of this generation's namespace, on
-//! the host of rank 0.
-//!
-//! Requests go to a namespace's cache, and from there to its owner: here, or by the store lane of our edge to the launcher, which holds
-//! the job's namespace and passes on requests for another agent.
+//! Our own listener: a unix socket at which ranks, and what they start, ask the job's store. [`namespaces`] answers them.
 
 mod client;
+mod mpi_clients;
+mod namespaces;
 #[cfg(test)]
 mod tests;
+
+pub(super) use mpi_clients::of_mpi;
 
 use super::Link;
 use super::mpi::Ask;
@@ -16,29 +16,24 @@ use crate::edges::live_set::LiveSet;
 use crate::edges::part::{Base, Part};
 use bytes::Bytes;
 use client::{Client, HANG_UP, Parted, WRITABLE};
-use rlaunch_base::id::{ClientId, NodeId, Rank, WorldId};
-use rlaunch_base::machine::{earliest, earliest_of};
+use mpi_clients::{of_mpi_in_first, world_of_mpi};
+use namespaces::Namespaces;
+use rlaunch_base::id::{ClientId, NodeId, WorldId};
+use rlaunch_base::machine::earliest;
 use rlaunch_base::os_bytes::OsBytes;
 use rlaunch_base::rank_set::RankSet;
 use rlaunch_base::time::{Mono, Span};
 use rlaunch_core::node::{NodeEvent, StoreAction};
 use rlaunch_keyvalue::store::buffers::BufferQuota;
-use rlaunch_keyvalue::store::cache::{Cache, ITSELF};
-use rlaunch_keyvalue::store::owner::Owner;
-use rlaunch_keyvalue::store::transit::refuses_more;
+use rlaunch_keyvalue::store::cache::ITSELF;
 use rlaunch_keyvalue::store::{Answer, Refusal, Seq, Table, Ticket};
 use rlaunch_mpi::Reach;
 use rlaunch_net::Connection;
-use rlaunch_plan::place::World;
-use rlaunch_protocol::wire::frozen::Malformed;
-use rlaunch_protocol::wire::frozen::client::order::LONGEST_ORDER;
-use rlaunch_protocol::wire::frozen::client::{Asked, ClientFrame, Code, MAX_FRAME, Refused, Space, write_reply};
+use rlaunch_protocol::wire::frozen::client::{Asked, MAX_FRAME, Space, write_reply};
 use rlaunch_protocol::wire::order::{Asker, RankOrder};
-use rlaunch_protocol::wire::store::{Down, Passage, Up, stamped, unstamped};
-use rlaunch_protocol::wire::to_node::{WORLD_NAMESPACE, WorldRank};
+use rlaunch_protocol::wire::to_node::WorldRank;
 use rlaunch_sys::facts::error_file;
 use rlaunch_sys::guardian::TempFiles;
-use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -47,11 +42,6 @@ use std::path::Path;
 use std::task::Context;
 
 const LISTENER: u64 = u64::MAX;
-/// The client that the machine of MPI of the first world is.
-const OF_MPI: ClientId = ClientId::new(u32::MAX);
-/// Machines of MPI of so many other worlds have the numbers below that, and as many below those, with which they ask the first world's
-/// namespace.
-const MOST_MPI: u32 = 1 << 20;
 /// Bytes of the length of a frame.
 const LENGTH: usize = 4;
 /// Read at once.
@@ -90,60 +80,6 @@ pub(super) struct Store {
     /// Clients that are not read because too much waits for the launcher.
     held: Vec<ClientId>,
     namespaces: Namespaces,
-    /// Messages of a generation that has not begun here.
-    early: Vec<(NodeId, Vec<u8>)>,
-}
-
-/// The namespaces, as seen from here.
-#[derive(Debug)]
-struct Namespaces {
-    /// The time, as it was read last: once for all that is found at one look.
-    now: Mono,
-    node: NodeId,
-    ranks: RankSet,
-    job: Cache,
-    /// The namespace that the ranks of the first world share.
-    first: Shared,
-    /// The namespaces of other worlds.
-    others: BTreeMap<WorldId, Shared>,
-    /// Numbers of other worlds that were ever here: ranges, because most have ended.
-    known: RankSet,
-    /// Orders of ranks, for the machine.
-    orders: Vec<RankOrder>,
-    /// Clients of other worlds.
-    worlds: BTreeMap<ClientId, WorldId>,
-    /// For the launcher: of which agent, and what.
-    out: VecDeque<(NodeId, Vec<u8>)>,
-    waiting: usize,
-    /// For clients.
-    answers: VecDeque<(Ticket, Bytes)>,
-    /// For the machines of MPI: the world of each, the number of its request, and the words.
-    of_mpi: Vec<(WorldId, u64, Bytes)>,
-}
-
-/// The namespace that the ranks of a world share, as seen from here.
-#[derive(Debug)]
-struct Shared {
-    cache: Cache,
-    /// Which it is; `None`: none has begun.
-    number: Option<u32>,
-    /// Its owner, where that is ours.
-    home: Option<Owner>,
-}
-
-impl Shared {
-    fn new(ranks: RankSet) -> Self {
-        Self { cache: Cache::new(ranks), number: None, home: None }
-    }
-
-    fn poll_timeout(&self) -> Option<Mono> {
-        earliest(self.cache.poll_timeout(), self.home.as_ref().and_then(Owner::poll_timeout))
-    }
-
-    fn handle_timeout(&mut self, now: Mono) {
-        self.cache.handle_timeout(now);
-        self.home.iter_mut().for_each(|home| home.handle_timeout(now));
-    }
 }
 
 /// Listens. Returns also the path of the socket. A job can do without.
@@ -179,9 +115,7 @@ impl Part for Store {
 
     /// When a wait ends.
     fn deadline(&self) -> Option<Mono> {
-        let Namespaces { job, first, others, .. } = &self.namespaces;
-        let others = others.values().map(Shared::poll_timeout);
-        earliest_of([job.poll_timeout(), first.poll_timeout(), self.retry].into_iter().chain(others))
+        earliest(self.namespaces.poll_timeout(), self.retry)
     }
 }
 
@@ -203,7 +137,6 @@ impl Store {
             newcomers: Vec::new(),
             held: Vec::new(),
             namespaces: Namespaces::new(node),
-            early: Vec::new(),
         };
         Ok((store, OsBytes::new(path.into_os_string().into_vec())))
     }
@@ -211,66 +144,43 @@ impl Store {
     /// Sets the owner of the namespace that ranks share now: these, or all that are started here. It is a new one.
     pub(super) fn begin(&mut self, here: bool, number: u32, ranks: Option<RankSet>) {
         self.namespaces.now = now();
-        self.namespaces.first.cache.close();
+        self.namespaces.close_first();
         self.exchange();
-        let cache = Cache::new(ranks.unwrap_or_else(|| self.namespaces.ranks.clone()));
-        self.namespaces.first = Shared { cache, number: Some(number), home: here.then(Owner::default) };
-        // Others may have begun before us.
-        std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.receive_passage(node, &bytes));
+        self.namespaces.begin_first(here, number, ranks);
+        self.receive_early();
     }
 
     /// Opens the namespace of another world.
     pub(super) fn open_world(&mut self, world: WorldId, number: u32, here: bool) {
         self.namespaces.now = now();
-        let shared = Shared { number: Some(number), home: here.then(Owner::default), ..Shared::new(RankSet::new()) };
-        self.namespaces.others.insert(world, shared);
-        self.namespaces.known.insert_range(world.get(), world.get());
-        self.namespaces.worlds.insert(of_mpi(world), world);
-        std::mem::take(&mut self.early).into_iter().for_each(|(node, bytes)| self.receive_passage(node, &bytes));
+        self.namespaces.open_world(world, number, here);
+        self.receive_early();
     }
 
     /// None of the ranks of this world runs any more.
     pub(super) fn close_world(&mut self, world: WorldId) {
         self.namespaces.now = now();
-        if let Some(shared) = self.namespaces.others.get_mut(&world) {
-            shared.cache.close();
-        }
-        self.namespaces.first.cache.gone(of_mpi_in_first(world));
+        self.namespaces.close_world(world);
         self.exchange();
-        self.namespaces.others.remove(&world);
-        self.namespaces.worlds.remove(&of_mpi(world));
+        self.namespaces.remove_world(world);
     }
 
     /// Adds one of this host's ranks.
     pub(super) fn add_rank(&mut self, world_rank: WorldRank) {
-        let WorldRank { world, rank, .. } = world_rank;
-        if world > WorldId::new(0) {
-            self.namespaces.others.get_mut(&world).into_iter().for_each(|shared| shared.cache.add_rank(rank));
-            return;
-        }
-        self.namespaces.ranks.insert(rank);
-        self.namespaces.job.add_rank(rank);
-        self.namespaces.first.cache.add_rank(rank);
+        self.namespaces.add_rank(world_rank);
     }
 
     /// Takes in a passage that the launcher passes on.
     pub(super) fn receive_passage(&mut self, node: NodeId, bytes: &[u8]) {
         self.namespaces.now = now();
-        match unstamped(bytes) {
-            Ok((_, Passage::Down(Space::Job, down))) => self.namespaces.job.receive(down),
-            Ok((number, _)) if self.namespaces.is_early(number) => self.early.push((node, bytes.to_vec())),
-            Ok((number, Passage::Down(Space::Generation, _) | Passage::Up(Space::Generation, _)))
-                if self.namespaces.by_number(number).is_none() =>
-            {
-                tracing::debug!("something of a store comes too late: generation {number}");
-            }
-            Ok((number, Passage::Down(Space::Generation, down))) => {
-                self.namespaces.by_number(number).into_iter().for_each(|shared| shared.cache.receive(down));
-            }
-            Ok((number, Passage::Up(Space::Generation, up))) => self.namespaces.asked(number, node, up),
-            Ok((_, Passage::Up(Space::Job, _))) | Err(_) => tracing::debug!("something of a store is not for us"),
-        }
+        self.namespaces.receive_passage(node, bytes);
         self.exchange();
+    }
+
+    /// Takes in the passages that came before their namespace. Other hosts may have begun before this one.
+    fn receive_early(&mut self) {
+        let early = std::mem::take(&mut self.namespaces.early);
+        early.into_iter().for_each(|(node, bytes)| self.receive_passage(node, &bytes));
     }
 
     /// Takes in what has come, as much as is fair to others.
@@ -473,9 +383,7 @@ impl Store {
         };
         client.release(&mut self.buffers);
         client.part(&self.set, why);
-        self.namespaces.job.gone(id);
-        self.namespaces.of(id).into_iter().for_each(|shared| shared.cache.gone(id));
-        self.namespaces.worlds.remove(&id);
+        self.namespaces.remove_client(id);
         self.reopen();
     }
 
@@ -516,9 +424,7 @@ impl Store {
 
     fn handle_timeout(&mut self) {
         let now = now();
-        self.namespaces.now = now;
-        self.namespaces.job.handle_timeout(now);
-        self.namespaces.all().for_each(|shared| shared.handle_timeout(now));
+        self.namespaces.handle_timeout(now);
         if self.retry.is_some_and(|at| at <= now) {
             self.reopen();
         }
@@ -529,217 +435,6 @@ impl Store {
     pub(super) fn has_more(&self, link: &Link) -> bool {
         !self.namespaces.out.is_empty() && link.as_ref().is_some_and(Connection::has_store_room)
     }
-}
-
-impl Namespaces {
-    fn new(node: NodeId) -> Self {
-        Self {
-            now: now(),
-            node,
-            ranks: RankSet::new(),
-            job: Cache::new(RankSet::new()),
-            first: Shared::new(RankSet::new()),
-            others: BTreeMap::new(),
-            known: RankSet::new(),
-            orders: Vec::new(),
-            worlds: BTreeMap::new(),
-            out: VecDeque::new(),
-            waiting: 0,
-            answers: VecDeque::new(),
-            of_mpi: Vec::new(),
-        }
-    }
-
-    /// The namespaces that ranks share, of all worlds.
-    fn all(&mut self) -> impl Iterator<Item = &mut Shared> {
-        std::iter::once(&mut self.first).chain(self.others.values_mut())
-    }
-
-    /// The namespace that the world of a client shares; `None`: no rank of that world runs any more. It begins before its first rank.
-    fn of(&mut self, client: ClientId) -> Option<&mut Shared> {
-        let world = self.worlds.get(&client).copied().unwrap_or(WorldId::new(0));
-        self.of_world(world)
-    }
-
-    /// The namespace of a world.
-    fn of_world(&mut self, world: WorldId) -> Option<&mut Shared> {
-        if world == WorldId::new(0) { Some(&mut self.first) } else { self.others.get_mut(&world) }
-    }
-
-    fn by_number(&mut self, number: u32) -> Option<&mut Shared> {
-        let world = number.checked_sub(WORLD_NAMESPACE).map_or(WorldId::new(0), WorldId::new);
-        self.of_world(world).filter(|shared| shared.number == Some(number))
-    }
-
-    /// Whether a namespace has not begun here.
-    fn is_early(&self, number: u32) -> bool {
-        match number.checked_sub(WORLD_NAMESPACE).map(Rank::new) {
-            Some(world) => !self.known.contains(world),
-            None => self.first.number.is_none_or(|own| own < number),
-        }
-    }
-
-    /// A client has an order for the job. `refusal`: the answer, if it may order nothing.
-    fn order(&mut self, asker: Asker, words: &[u8], refusal: &dyn Fn() -> Option<Vec<u8>>) {
-        let refused = if words.len() > LONGEST_ORDER {
-            let text = format!("an order of {} bytes is longer than {LONGEST_ORDER}", words.len());
-            Some(Refused { code: Code::Limit, within: None, text: text.as_bytes(), hint: b"" }.write())
-        } else {
-            refusal()
-        };
-        if let Some(refused) = refused {
-            self.answers.push_back((Ticket { client: asker.client, seq: Seq(asker.seq) }, refused.into()));
-            return;
-        }
-        let world = self.worlds.get(&asker.client).copied().unwrap_or(WorldId::new(0));
-        self.orders.push(RankOrder { asker, world, rank: None, words: words.into() });
-    }
-
-    /// Another agent asks the owner of a namespace.
-    fn asked(&mut self, number: u32, node: NodeId, up: Up<'_>) {
-        if let Some((ticket, words)) = refuses_more(self.waiting, &up) {
-            let refused = Down::Answer(ticket, false, &words);
-            return self.send(number, node, Passage::Down(Space::Generation, refused));
-        }
-        let now = self.now;
-        match self.by_number(number).and_then(|shared| shared.home.as_mut()) {
-            Some(home) => home.receive(now, node, up),
-            None if up == Up::Lost => {}
-            // Rank 0 of this generation runs elsewhere: a client would wait for ever.
-            None => self.send(number, node, Passage::Down(Space::Generation, Down::Closed)),
-        }
-    }
-
-    /// A client has said something; the answer, where there is one at once, and to what.
-    fn receive(
-        &mut self,
-        client: ClientId,
-        frame: &[u8],
-        refusal: &dyn Fn() -> Option<Vec<u8>>,
-    ) -> Result<Option<(u64, Answer)>, Malformed> {
-        match ClientFrame::parse(frame)? {
-            ClientFrame::Ask(asked, words) => {
-                let ticket = Ticket { client, seq: Seq(asked.seq) };
-                let (now, node) = (self.now, self.node);
-                if asked.space == Space::Job {
-                    // With the secret of a worker group a process runs code in the workers.
-                    if words.ask().is_about(World::WORKERS)
-                        && let Some(refused) = refusal()
-                    {
-                        self.answers.push_back((ticket, refused.into()));
-                        return Ok(None);
-                    }
-                    if self.job.ask(now, ticket, asked.words, &words) {
-                        self.send(0, node, Passage::Up(Space::Job, Up::Ask(ticket, asked.words)));
-                    }
-                    return Ok(None);
-                }
-                let Some(Shared { cache, number, home }) = self.of(client) else {
-                    return Ok(Some((asked.seq, Answer::Refused(Refusal::Gone))));
-                };
-                if let Some(home) = home
-                    && cache.is_for_home(client, &words)
-                {
-                    let said = home.ask_here(now, node, ticket, asked.words, &words);
-                    if said.is_none() {
-                        cache.waits_at_home(ticket);
-                    }
-                    return Ok(said.map(|answer| (asked.seq, answer)));
-                }
-                if cache.ask(now, ticket, asked.words, &words) {
-                    let number = number.unwrap_or(0);
-                    match home {
-                        Some(home) => home.ask(now, node, ticket, asked.words, &words),
-                        None => self.send(number, node, Passage::Up(Space::Generation, Up::Ask(ticket, asked.words))),
-                    }
-                }
-            }
-            ClientFrame::Order(seq, words) => self.order(Asker { client, seq }, words, refusal),
-            ClientFrame::Unknown(unknown) => {
-                let ticket = Ticket { client, seq: Seq(unknown.seq) };
-                self.answers.push_back((ticket, unknown.reply().into()));
-            }
-        }
-        Ok(None)
-    }
-
-    fn exchange(&mut self) {
-        loop {
-            let mut has_moved = false;
-            while let Some(action) = self.job.poll_action() {
-                has_moved = true;
-                let Some(up) = action.up() else {
-                    self.answers.extend(action.answer());
-                    continue;
-                };
-                self.send(0, self.node, Passage::Up(Space::Job, up));
-            }
-            has_moved |= self.exchange_in_world(WorldId::new(0));
-            // Most jobs have no other world.
-            for world in self.others.keys().copied().collect::<Vec<_>>() {
-                has_moved |= self.exchange_in_world(world);
-            }
-            if !has_moved {
-                return;
-            }
-        }
-    }
-
-    /// Exchanges the messages of a world's cache and its owner. Returns whether there were any.
-    fn exchange_in_world(&mut self, world: WorldId) -> bool {
-        let (now, node) = (self.now, self.node);
-        let mut has_moved = false;
-        // The round in which there is nothing ends it.
-        loop {
-            let Some(shared) = self.of_world(world) else { return has_moved };
-            let number = shared.number.unwrap_or(0);
-            if let Some(action) = shared.cache.poll_action() {
-                let Some(up) = action.up() else {
-                    self.answers.extend(action.answer());
-                    continue;
-                };
-                match &mut shared.home {
-                    Some(home) => home.receive(now, node, up),
-                    None => self.send(number, node, Passage::Up(Space::Generation, up)),
-                }
-            } else if let Some((to, message)) = shared.home.as_mut().and_then(Owner::poll_action) {
-                if to == node {
-                    shared.cache.take(message);
-                } else {
-                    self.send(number, to, Passage::Down(Space::Generation, message.down()));
-                }
-            } else {
-                return has_moved;
-            }
-            has_moved = true;
-        }
-    }
-
-    /// Queues something for the launcher, about the namespace of this number.
-    fn send(&mut self, number: u32, node: NodeId, passage: Passage<'_>) {
-        let bytes = stamped(number, passage);
-        self.waiting += bytes.len();
-        self.out.push_back((node, bytes));
-    }
-}
-
-/// The client that the machine of MPI of a world is.
-pub(super) const fn of_mpi(world: WorldId) -> ClientId {
-    ClientId::new(OF_MPI.get().saturating_sub(world.get() % MOST_MPI))
-}
-
-/// The same in the namespace of the first world.
-const fn of_mpi_in_first(world: WorldId) -> ClientId {
-    match world.get() {
-        0 => OF_MPI,
-        world => ClientId::new(OF_MPI.get() - MOST_MPI - world % MOST_MPI),
-    }
-}
-
-/// The world of a client that is a machine of MPI.
-const fn world_of_mpi(client: ClientId) -> Option<WorldId> {
-    let below = OF_MPI.get() - client.get();
-    if below < 2 * MOST_MPI { Some(WorldId::new(below % MOST_MPI)) } else { None }
 }
 
 fn client_of(token: u64) -> ClientId {

@@ -6,6 +6,7 @@ use rlaunch_keyvalue::store::{Ask, Expected};
 use rlaunch_protocol::wire::frozen::client::client_round::ClientMessage;
 use rlaunch_protocol::wire::frozen::client::order::{Order, order_frame};
 use rlaunch_protocol::wire::frozen::client::{Asked, Words, hello, world_frame};
+use rlaunch_protocol::wire::to_node::WORLD_NAMESPACE;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;

@@ -3,6 +3,7 @@
 //! [`Node`] only routes. Each concern is a private sub-machine in its own file that changes only itself and speaks to the
 //! others by notices.
 
+mod begins;
 mod binding;
 mod check;
 mod device_steps;
@@ -30,6 +31,7 @@ mod start;
 mod step_end;
 #[cfg(test)]
 mod tests;
+mod timers;
 mod warnings;
 mod world_plan;
 mod worlds;
@@ -61,8 +63,9 @@ use rlaunch_base::warnings::WarningSource;
 use rlaunch_protocol::spec::AppBase;
 use rlaunch_protocol::wire::order::RankOrder;
 use rlaunch_protocol::wire::round::RoundRendezvous;
-use rlaunch_protocol::wire::to_node::{Delta, Rendezvous, Start, ToNode, WorldStart};
+use rlaunch_protocol::wire::to_node::{Delta, Rendezvous, Start, ToNode};
 use rlaunch_protocol::wire::to_root::{Exited, NodeRefusal, SpawnError, ToRoot};
+use timers::Timer;
 
 /// Messages between the sub-machines.
 enum Notice {
@@ -213,72 +216,7 @@ struct Parts {
     done: bool,
 }
 
-/// The sub-machines that wait for a time.
-#[derive(Clone, Copy, Debug)]
-enum Timer {
-    HostSignals,
-    StepEnd,
-    Grace,
-    Lease,
-    Serve,
-    Rounds,
-    Procs,
-    Leftovers,
-    Warnings,
-    Start,
-}
-
-impl Timer {
-    /// All of them, in the order in which they are run.
-    const ALL: [Self; 10] = [
-        Self::HostSignals,
-        Self::StepEnd,
-        Self::Warnings,
-        Self::Start,
-        Self::Grace,
-        Self::Lease,
-        Self::Serve,
-        Self::Rounds,
-        Self::Procs,
-        Self::Leftovers,
-    ];
-}
-
 impl Parts {
-    fn deadline(&self, timer: Timer) -> Option<Mono> {
-        match timer {
-            Timer::HostSignals => self.host_signals.deadline(),
-            Timer::StepEnd => self.step_end.deadline(),
-            Timer::Grace => self.grace.deadline(),
-            Timer::Lease => self.lease.deadline(),
-            Timer::Serve => self.serve.deadline(),
-            Timer::Rounds => self.rounds.deadline(),
-            Timer::Procs => self.procs.deadline(),
-            Timer::Leftovers => self.leftovers.deadline(),
-            Timer::Warnings => self.warnings.deadline(),
-            Timer::Start => self.start.deadline(),
-        }
-    }
-
-    fn timeout(&mut self, cx: &mut Cx<'_>, timer: Timer) {
-        match timer {
-            Timer::HostSignals => self.host_signals.on_timeout(cx),
-            Timer::StepEnd => self.step_end.on_timeout(cx),
-            Timer::Grace => self.grace.on_timeout(cx),
-            Timer::Lease => self.lease.on_timeout(cx),
-            Timer::Serve => self.serve.on_timeout(cx),
-            Timer::Rounds => self.rounds.on_timeout(cx),
-            Timer::Procs => self.procs.on_timeout(cx),
-            Timer::Warnings => self.warnings.on_timeout(cx),
-            Timer::Start => self.start.on_timeout(cx),
-            Timer::Leftovers => {
-                // Remaining processes are looked at after everything that the same moment brings.
-                self.route_notices(cx);
-                self.leftovers.on_timeout(cx);
-            }
-        }
-    }
-
     fn receive(&mut self, cx: &mut Cx<'_>, event: NodeEvent) {
         match event {
             NodeEvent::FromRoot(message) => self.obey(cx, message),
@@ -381,13 +319,6 @@ impl Parts {
         }
     }
 
-    /// A world besides the first one begins.
-    fn world_begins(&mut self, cx: &mut Cx<'_>, start: WorldStart) {
-        self.rounds.on_world();
-        self.serve.on_world(cx, &start);
-        self.procs.on_world(cx, start);
-    }
-
     fn route(&mut self, cx: &mut Cx<'_>, notice: Notice) {
         match notice {
             Notice::Begun(start) => self.begins(cx, start),
@@ -454,64 +385,6 @@ impl Parts {
         if census.gone {
             self.warnings.on_ranks_gone(cx);
             self.step_end.on_ranks_gone(cx);
-        }
-    }
-
-    /// Passes on messages of the change between two generations.
-    fn between(&mut self, cx: &mut Cx<'_>, between: Between) {
-        match between {
-            Between::Clear(sig, grace) => self.grace.on_clear(cx, sig, grace),
-            Between::Clearing(sig) => {
-                self.rounds.on_ending(cx);
-                self.serve.on_ending(cx);
-                self.host_signals.on_sent(sig);
-                self.postmortem.on_ending(sig);
-                self.procs.on_ending(cx, sig);
-                self.leftovers.on_clearing(cx);
-            }
-            Between::TearDown => {
-                self.postmortem.on_ending(Signal::KILL);
-                self.procs.on_ending(cx, Signal::KILL);
-                // After the census, as with `Destroyed`.
-                cx.notify(Notice::Between(Between::TornDown));
-            }
-            Between::TornDown => self.leftovers.on_tear_down(cx),
-            Between::Cleared(left, named) => {
-                self.grace.on_cleared();
-                self.generations.on_cleared(cx, left, named);
-            }
-            Between::Renewing => self.leftovers.on_renewing(),
-            Between::Renewed(port) => {
-                self.lost.on_renewed();
-                self.serve.on_renewed(port);
-                self.procs.on_renewed(port);
-                self.generations.on_renewed(cx, port);
-                self.leftovers.on_set_up_ended(cx);
-            }
-            Between::Again(rendezvous) => {
-                self.grace.on_next_generation();
-                self.host_signals.on_next_generation();
-                self.postmortem.on_next_generation();
-                self.leftovers.on_next_generation();
-                self.rounds.on_next_generation(&rendezvous);
-                self.serve.on_met(cx, &rendezvous);
-                self.procs.on_next_generation(rendezvous);
-            }
-        }
-    }
-
-    /// The launcher's first message has come.
-    fn begins(&mut self, cx: &mut Cx<'_>, start: Arc<Start>) {
-        let ends = self.host_signals.on_begun(cx, &start);
-        self.leftovers.on_begun(&start);
-        self.lease.on_begun(cx, &start);
-        self.serve.on_begun(&start);
-        self.warnings.on_begun(cx, &start);
-        self.step_end.on_begun(cx, &start);
-        self.rounds.on_begun(&start);
-        self.procs.on_begun(start);
-        if ends {
-            self.lost.on_no_contact(cx);
         }
     }
 
