@@ -84,9 +84,8 @@ fn each(
 
 /// Reads the processors of this host.
 pub(crate) fn processors() -> Processors {
-    let mut read = topology::processors();
-    let (allowed, online) = (std::mem::take(&mut read.allowed), std::mem::take(&mut read.online));
-    let topology = Topology::new(&Facts::of(allowed, online, read.groups()));
+    let (lists, groups) = topology::processors().into_parts();
+    let topology = Topology::new(&Facts::of(lists, groups));
     Processors { topology, has_quota: topology::has_quota(), gpus: Vec::new() }
 }
 
@@ -121,12 +120,8 @@ impl Binding<'_> {
 
     fn line(&self) -> String {
         let cpus = self.cpus();
-        let numbers = |level: Level| {
-            let units = self.processors.topology.all(level).iter().zip(0..);
-            units.filter(|(unit, _)| !unit.and(cpus).is_empty()).map(|(_, n)| n).collect::<CpuSet>()
-        };
         let list = |set: &CpuSet| OsBytes::from(set.to_string());
-        let (cores, numa) = (numbers(Level::Core), numbers(Level::Numa));
+        let [cores, numa] = [Level::Core, Level::Numa].map(|level| self.processors.topology.numbers_in(level, cpus));
         let line = cpus_of(self.mask().is_some(), &list(cpus), &list(&cores), &list(&numa));
         match self.bound.unbound {
             Some(unbound) => format!("{line}: {}", not_bound(unbound, &"this host".into())),

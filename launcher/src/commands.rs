@@ -18,28 +18,28 @@ const _: () = assert!(LIMITS.bytes as u64 == LARGEST, "as a hostfile");
 
 pub(crate) struct LocalCommands<'a> {
     origin: &'a Origin,
-    upcalls: RefCell<Option<HelperCommands<'a>>>,
+    helper_commands: RefCell<Option<HelperCommands<'a>>>,
 }
 
 impl<'a> LocalCommands<'a> {
     pub(crate) const fn new(origin: &'a Origin) -> Self {
-        Self { origin, upcalls: RefCell::new(None) }
+        Self { origin, helper_commands: RefCell::new(None) }
     }
 
     /// Lets go of what commands needed.
     pub(crate) fn end(self) {
-        if let Some(upcalls) = self.upcalls.into_inner() {
-            upcalls.end();
+        if let Some(helper_commands) = self.helper_commands.into_inner() {
+            helper_commands.end();
         }
     }
 
     fn answer(&self, command: &str, directory: &str) -> io::Result<Answer> {
-        let mut upcalls = self.upcalls.borrow_mut();
-        let upcalls = match upcalls.take() {
-            Some(ready) => upcalls.insert(ready),
-            None => upcalls.insert(HelperCommands::new(self.origin)?),
+        let mut helper_commands = self.helper_commands.borrow_mut();
+        let helper_commands = match helper_commands.take() {
+            Some(ready) => helper_commands.insert(ready),
+            None => helper_commands.insert(HelperCommands::new(self.origin)?),
         };
-        upcalls.run(command.as_bytes(), directory.as_bytes(), LIMITS)
+        helper_commands.run(command.as_bytes(), directory.as_bytes(), LIMITS)
     }
 }
 

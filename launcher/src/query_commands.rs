@@ -4,7 +4,6 @@ use crate::cli::{Action, Request};
 use rlaunch_base::exit;
 use rlaunch_base::os_bytes::{OsBytes, Visible};
 use rlaunch_client::{Error, Space, Store};
-use std::time::Duration;
 
 /// The text to be printed, and the exit code.
 pub(crate) struct Outcome {
@@ -50,7 +49,7 @@ pub(crate) fn run(request: &Request, stdin: impl FnOnce() -> std::io::Result<Vec
     let store = Store::of_job()?;
     let store = if request.generation { store.in_space(Space::Generation) } else { store };
     let words: Vec<&[u8]> = request.words.iter().map(OsBytes::as_slice).collect();
-    let within = request.timeout.map(|time| Duration::from_nanos(time.nanos()));
+    let within = request.timeout.map(|time| time.duration());
     let (first, second) = (words.first().copied().unwrap_or_default(), words.get(1).copied());
     let done = |output: Vec<u8>| Ok(Outcome { output, code: 0 });
     match request.action {

@@ -20,7 +20,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
-use std::time::Duration;
 
 /// Most requests, and most answers, that wait between the threads.
 const ROOM: usize = 1024;
@@ -231,8 +230,7 @@ impl Work {
             }
         }
         let (policy, is_claimed) = (plan.clean, self.claim.is_none() && !plan.is_optional);
-        let grace = Duration::from_nanos(grace.nanos());
-        let is_trial = plan.is_trial;
+        let (grace, is_trial) = (grace.duration(), plan.is_trial);
         // `--devices tpu` asks for each holder, also those by mappings alone.
         let closely = plan.kind == DeviceKind::Tpu && rlaunch_sys::ns::is_root();
         let freeing = Freeing { site, policy, job: &self.job, grace, closely, is_claimed, is_trial, step };

@@ -126,7 +126,7 @@ impl Files {
         }
     }
 
-    /// Removes a file some time before [`Self::is_quiet`].
+    /// Removes a file some time before [`Self::quiet_at`].
     pub(super) fn remove(&mut self, path: Vec<u8>, watch: impl FnOnce(&Doorbell) -> io::Result<()>) {
         let _left_behind = self.submit(Request::Remove(path), watch);
     }
@@ -347,7 +347,7 @@ mod tests {
         assert!((0..MOST_REQUESTS).all(|request| port.pass_on(request).is_ok()));
         assert_eq!(port.pass_on(7), Err(7));
         answer.send(()).unwrap();
-        rlaunch_sys::fd::readable_within(&[port.bell.as_fd(), port.bell.as_fd()], std::time::Duration::from_secs(60));
+        rlaunch_sys::fd::wait_for_any(&[port.bell.as_fd()], Some(std::time::Duration::from_secs(60)));
         assert_eq!(port.take_answers().collect::<Vec<_>>(), [Ok(0)]);
         assert_eq!((port.pass_on(8), port.pass_on(9)), (Ok(()), Err(9)));
     }
@@ -379,8 +379,8 @@ mod tests {
             }
             let wait = files.deadline().map_or(Span::ZERO, |at| at.since(now()));
             let bell = files.port.as_ref().unwrap().bell.clone();
-            let wait = std::time::Duration::from_nanos(wait.nanos()) + std::time::Duration::from_millis(1);
-            rlaunch_sys::fd::readable_within(&[bell.as_fd(), bell.as_fd()], wait);
+            let wait = wait.duration() + std::time::Duration::from_millis(1);
+            rlaunch_sys::fd::wait_for_any(&[bell.as_fd()], Some(wait));
             files.receive_answers();
         }
     }

@@ -30,7 +30,7 @@ use std::task::Context;
 use writer::{Answer, Port, Request};
 
 /// Time that a file system may hang while the job ends. The launcher waits longer for us: it does not end an agent that has no rank left
-/// to wait for within 6 s (`core::job`'s `closing` and `mute`).
+/// to wait for within 6 s (`closing` and `kill_watchdog` of `rlaunch_core::job`).
 const PATIENCE: Span = Span::from_secs(4);
 /// Most bytes that wait to be written.
 const ROOM: usize = 4 << 20;
@@ -202,7 +202,7 @@ impl Logs {
 }
 
 /// A rank will be started: its files are made meanwhile. True: it has to wait for its directory, where it may leave something of its
-/// own, and [`ranks::go`] starts it.
+/// own, and [`rank_table::go`] starts it.
 pub(super) fn prepare(base: &mut Base, proc: ProcId, exec: &mut ExecSpec) -> bool {
     let directory = exec.error_file.directory();
     if directory.is_none() && exec.ways.iter().all(|way| way.shown) {
@@ -436,8 +436,7 @@ mod tests {
         let until = logs.deadline().unwrap();
         while !logs.has_room() {
             let bell = logs.0.as_ref().unwrap().port.as_ref().unwrap().bell.clone();
-            let wait = std::time::Duration::from_nanos(until.since(now()).nanos() + 1_000_000);
-            rlaunch_sys::fd::readable_within(&[bell.as_fd(), bell.as_fd()], wait);
+            rlaunch_sys::fd::wait_for_any(&[bell.as_fd()], Some(until.since(now()).duration()));
         }
         let took = now().since(began);
         assert!(took + Span::from_millis(100) >= PATIENCE, "{took}");

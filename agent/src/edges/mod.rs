@@ -194,7 +194,7 @@ impl Edges {
             (self.stirred, self.base.ranks.launching(), &self.base.link, self.base.sandbox.spawn_port())
             && link.is_flushed()
         {
-            rlaunch_sys::fd::readable_within(&[link.as_fd(), port.bell().as_fd()], REST);
+            rlaunch_sys::fd::wait_for_any(&[link.as_fd(), port.bell().as_fd()], Some(REST));
         }
     }
 

@@ -308,27 +308,32 @@ impl MpiListener {
 
     fn accept(&mut self) {
         if self.authorizer.is_none() {
-            match Authorizer::new(now()) {
-                Ok(authorizer) => self.authorizer = Some(authorizer),
-                Err(error) => {
-                    tracing::warn!(%error, "the kernel cannot be asked whose a connection is");
-                    self.set.remove(self.queue.listener());
-                    return;
-                }
-            }
+            self.keep(Authorizer::new(now()));
         }
         let Some(authorizer) = &mut self.authorizer else { return };
         let pending = self.queue.take(&self.set, authorizer);
         self.admit(pending);
     }
 
+    /// Keeps the authorizer. Without one the connections wait in the kernel, and are looked at again after a while.
+    fn keep(&mut self, made: io::Result<Authorizer>) {
+        match made {
+            Ok(authorizer) => self.authorizer = Some(authorizer),
+            Err(error) => {
+                tracing::warn!(%error, "the kernel cannot be asked whose a connection is");
+                self.queue.defer(&self.set);
+            }
+        }
+    }
+
     /// Lets in those of which it is known by now that they are of the job.
     fn admit_known(&mut self, base: &mut Base) {
-        let Some(authorizer) = &mut self.authorizer else { return };
-        let known = authorizer.take_known(Owner::Mpi, base);
-        let pending =
-            known.into_iter().filter_map(|(asker, peer)| self.queue.record_owner(asker.number()?, peer)).collect();
-        self.admit(pending);
+        if let Some(authorizer) = &mut self.authorizer {
+            let known = authorizer.take_known(Owner::Mpi, base);
+            let pending =
+                known.into_iter().filter_map(|(asker, peer)| self.queue.record_owner(asker.number()?, peer)).collect();
+            self.admit(pending);
+        }
         self.queue.turn(now(), &self.set);
         let _strangers = self.queue.refused();
     }

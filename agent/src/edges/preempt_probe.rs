@@ -4,7 +4,6 @@
 //! its children then. It is started again for the next generation.
 
 use crate::edges::part::{Base, Part, PartName};
-use rlaunch_base::time::Span;
 use rlaunch_base::warnings::{PROBE_LIMIT, PROBE_PAUSE, ProbeEnd, ProbeEnds, WarningSource};
 use rlaunch_core::node::NodeEvent;
 use rlaunch_protocol::wire::node_news::NodeNews;
@@ -109,8 +108,8 @@ impl Port {
             shared: shared.clone(),
             events: sender,
             has_event: has_event.clone(),
-            pause: duration(PROBE_PAUSE),
-            limit: duration(PROBE_LIMIT),
+            pause: PROBE_PAUSE.duration(),
+            limit: PROBE_LIMIT.duration(),
         };
         rlaunch_sys::thread::permanent("preempt", move || work.run())?;
         Ok(Self { shared, events, has_event })
@@ -221,10 +220,6 @@ impl Work {
             self.shared.changed.clear();
         }
     }
-}
-
-const fn duration(span: Span) -> Duration {
-    Duration::from_nanos(span.nanos())
 }
 
 #[cfg(test)]

@@ -14,10 +14,8 @@ use std::os::fd::OwnedFd;
 
 /// Reads them. Without `devices` the GPUs do not matter.
 pub(super) fn processors(devices: Option<Devices>) -> Processors {
-    let mut read = topology::processors();
-    let (allowed, online) = (std::mem::take(&mut read.allowed), std::mem::take(&mut read.online));
-    let numa_numbers = std::mem::take(&mut read.numa_numbers);
-    let topology = Topology::new(&Facts { numa_numbers, ..Facts::of(allowed, online, read.groups()) });
+    let (lists, groups) = topology::processors().into_parts();
+    let topology = Topology::new(&Facts::of(lists, groups));
     let gpu = |gpu: gpus::Gpu| Gpu { uuid: OsBytes::new(gpu.uuid), cpus: gpu.near.into_iter().collect() };
     let gpus = devices.map(|devices| gpus::gpus(devices.amd).into_iter().map(gpu).collect()).unwrap_or_default();
     Processors { topology, has_quota: topology::has_quota(), gpus }

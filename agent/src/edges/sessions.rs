@@ -69,7 +69,7 @@ impl Newcomer {
     /// processes `rank`. A rank that runs on another host has none here: the machine refuses it for a better reason.
     fn terms(&self, above: i32, rank: &[i32]) -> Result<Terms, &'static str> {
         let process = rlaunch_sys::unix::process_of(&self.socket);
-        let Some(process) = process.filter(|pid| rlaunch_sys::holders::is_member(*pid, above)) else {
+        let Some(process) = process.filter(|pid| rlaunch_sys::holders::is_below(*pid, above)) else {
             return Err(STRANGER);
         };
         if !rank.is_empty() && !rlaunch_sys::holders::belongs_to(process, rank, above) {

@@ -1,4 +1,4 @@
-//! The errnos that decide something here, in one place: core has no libc, and launcher and agent ask the same questions.
+//! The errnos that decide something here, in one place: the pure crates have no libc, and launcher and agent ask the same questions.
 //!
 //! errno(3). Those below 35 have the same numbers on every architecture of Linux (include/uapi/asm-generic/errno-base.h).
 

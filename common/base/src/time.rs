@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::ops::{Add, Sub};
+use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// `CLOCK_BOOTTIME` of this host in nanoseconds. Never crosses the wire.
@@ -65,6 +66,11 @@ impl Span {
     #[must_use]
     pub const fn nanos(self) -> u64 {
         self.0
+    }
+    /// The same length for the standard library.
+    #[must_use]
+    pub const fn duration(self) -> Duration {
+        Duration::from_nanos(self.0)
     }
     /// The time doubled so often, up to a longest time.
     #[must_use]

@@ -3,7 +3,6 @@
 use rlaunch_base::time::Span;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A timer that is set anew at each poll. Nothing is registered before the first deadline.
@@ -17,7 +16,7 @@ impl Alarm {
             // The runtime rounds up to a millisecond: a timer for now would fire late, and for ever.
             return Poll::Ready(());
         }
-        let at = Instant::now() + Duration::from_nanos(left.nanos());
+        let at = Instant::now() + left.duration();
         let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(at)));
         timer.as_mut().reset(at);
         timer.as_mut().poll(cx)

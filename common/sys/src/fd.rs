@@ -327,21 +327,13 @@ pub fn unread(pipe: &impl AsFd) -> usize {
     if asked == 0 { usize::try_from(n).unwrap_or(0) } else { 0 }
 }
 
-/// Sleeps until one of two has something to read, or for `time`, in whole milliseconds.
-pub fn readable_within(fds: &[BorrowedFd<'_>; 2], time: Duration) {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
-    let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
-    // An interrupted caller only looks sooner.
-    let _sooner = poll(&mut fds, time);
-}
-
 /// Sleeps until one of these has something to read or has ended, or for `time`; `None`: without a limit.
 pub fn wait_for_any(fds: &[BorrowedFd<'_>], time: Option<Duration>) {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     let mut fds: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(*fd, PollFlags::POLLIN)).collect();
-    // Whole milliseconds: a shorter wait would end before its time.
-    let whole = |time: Duration| PollTimeout::try_from(time + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
+    // The kernel counts whole milliseconds: a time that is rounded down would end early, and callers would spin until their deadline.
+    let up = Duration::from_nanos(999_999);
+    let whole = |time: Duration| PollTimeout::try_from(time.saturating_add(up)).unwrap_or(PollTimeout::MAX);
     // An interrupted caller only looks sooner.
     let _sooner = poll(&mut fds, time.map_or(PollTimeout::NONE, whole));
 }
@@ -356,6 +348,19 @@ mod tests {
         assert_eq!(write_to_pipe(&reader, b"words\n").unwrap(), 6);
         assert_eq!(unread(&reader), 6);
         assert!(write_to_pipe(&std::fs::File::open("/").unwrap(), b"x").is_err());
+    }
+
+    #[test]
+    fn wait_ends_at_once_for_a_readable_descriptor_and_else_not_before_its_time() {
+        let (reader, _writer) = io::pipe().unwrap();
+        for time in [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(1_900)] {
+            let begin = std::time::Instant::now();
+            wait_for_any(&[reader.as_fd()], Some(time));
+            assert!(begin.elapsed() >= time, "{time:?}");
+        }
+        write_to_pipe(&reader, b"x").unwrap();
+        wait_for_any(&[reader.as_fd()], Some(Duration::MAX));
+        assert!(readable_now(&reader));
     }
 
     #[test]

@@ -103,13 +103,13 @@ struct Stream {
 }
 
 impl Run {
-    fn start(upcalls: &HelperCommands<'_>, command: &[u8], directory: &[u8]) -> io::Result<Self> {
+    fn start(helper_commands: &HelperCommands<'_>, command: &[u8], directory: &[u8]) -> io::Result<Self> {
         let directory = CString::new(directory)?;
         let mut words = Strings::default();
         for word in [b"/bin/sh", &b"-c"[..], command] {
             words.push(word);
         }
-        let signals = SignalFd::new(&upcalls.origin.watched())?;
+        let signals = SignalFd::new(&helper_commands.origin.watched())?;
         let (null, set) = (crate::fd::dev_null()?, ReadySet::new()?);
         let ((output, their_output), (complaints, their_complaints)) = (crate::fd::pipe()?, crate::fd::pipe()?);
         for ours in [&output, &complaints] {
@@ -120,7 +120,8 @@ impl Run {
         // The kernel's signal follows the thread, and this one waits for the end.
         let given =
             Given { streams, directory: Some(&directory), environment: None, adopts: false, ends_by: libc::SIGTERM };
-        let child = child::begin(&words, &given, Stand::Apart, Some(&upcalls.ssh_reaper), upcalls.origin)?;
+        let child =
+            child::begin(&words, &given, Stand::Apart, Some(&helper_commands.ssh_reaper), helper_commands.origin)?;
         let mut run = Self { child, signals, set, output: Stream::of(output), complaints: Stream::of(complaints) };
         if let Err(error) = run.set.add(&run.child.pidfd, 0) {
             run.kill();
@@ -159,7 +160,7 @@ impl Run {
             if left.is_zero() {
                 return Ok(Answer::Late);
             }
-            crate::fd::readable_within(&[self.set.as_fd(), self.signals.as_fd()], left);
+            crate::fd::wait_for_any(&[self.set.as_fd(), self.signals.as_fd()], Some(left));
         }
     }
 
@@ -172,7 +173,7 @@ impl Run {
             if left.is_zero() {
                 return;
             }
-            crate::fd::readable_within(&[self.child.pidfd.as_fd(), self.child.pidfd.as_fd()], left);
+            crate::fd::wait_for_any(&[self.child.pidfd.as_fd()], Some(left));
         }
     }
 }
@@ -210,9 +211,9 @@ mod tests {
 
     fn run(command: &str, directory: &str, limits: Limits) -> io::Result<Answer> {
         let origin = crate::origin::capture().unwrap();
-        let upcalls = HelperCommands::new(&origin).unwrap();
-        let answer = upcalls.run(command.as_bytes(), directory.as_bytes(), limits);
-        upcalls.end();
+        let helper_commands = HelperCommands::new(&origin).unwrap();
+        let answer = helper_commands.run(command.as_bytes(), directory.as_bytes(), limits);
+        helper_commands.end();
         let none = crate::pidfd::next_ended(true).unwrap_err();
         assert_eq!(none.raw_os_error(), Some(libc::ECHILD), "{command}: everything is reaped");
         answer
@@ -249,16 +250,16 @@ mod tests {
     /// The other end of a pipe that only they hold: it ends when the last of them has.
     fn all_end(command: &str, limits: Limits) -> Answer {
         let origin = crate::origin::capture().unwrap();
-        let upcalls = HelperCommands::new(&origin).unwrap();
-        let dir = std::env::temp_dir().join(format!("rlaunch-upcall-{}-{}", std::process::id(), command.len()));
+        let helper_commands = HelperCommands::new(&origin).unwrap();
+        let dir = std::env::temp_dir().join(format!("rlaunch-helper-command-{}-{}", std::process::id(), command.len()));
         std::fs::create_dir(&dir).unwrap();
         let fifo = dir.join("held");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
         let answer = std::thread::scope(|scope| {
             let held = scope.spawn(|| std::fs::read(&fifo).unwrap());
             let directory = dir.to_str().unwrap().as_bytes();
-            let answer = upcalls.run(format!("exec 5>held; {command}").as_bytes(), directory, limits).unwrap();
-            upcalls.end();
+            let answer = helper_commands.run(format!("exec 5>held; {command}").as_bytes(), directory, limits).unwrap();
+            helper_commands.end();
             assert_eq!(held.join().unwrap(), b"", "{command}");
             answer
         });

@@ -242,12 +242,6 @@ fn socket(dir: BorrowedFd<'_>, link: std::fmt::Arguments<'_>) -> Option<u32> {
     leads_to.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Whether a process is one of a job's, which are all below another.
-#[must_use]
-pub fn is_member(pid: i32, above: i32) -> bool {
-    is_below(pid, above)
-}
-
 /// Whether a process is one of the leaders, descends from one of them, or is in the session of one of them. The session stays the same
 /// when a parent has exited. The leaders descend from the process `above`.
 #[must_use]
@@ -267,7 +261,8 @@ pub fn leaders_of(pid: i32, above: i32) -> Vec<i32> {
 }
 
 /// Whether a process descends from another. The reparented count: they go to one that stands above.
-fn is_below(pid: i32, above: i32) -> bool {
+#[must_use]
+pub fn is_below(pid: i32, above: i32) -> bool {
     lineage(pid, above).is_some()
 }
 

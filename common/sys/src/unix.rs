@@ -13,7 +13,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Longest path of a unix socket with its end: `sun_path`, unix(7).
+/// Longest path of a unix socket, without the NUL at its end: `sun_path`, unix(7).
 const LONGEST: usize = 107;
 
 /// The places for it, if not in the directory that was asked for.

@@ -4,10 +4,10 @@ use rlaunch_base::error::Hint;
 use rlaunch_sys::origin::Origin;
 use std::borrow::Cow;
 
-/// Descriptors of a host that is up: its edge, the same for when it is full, ssh's stderr and its pidfd. A host that is being reached
+/// Descriptors of a host that is up: its edge, the same for when it is full, its carrier's stderr and pidfd. A host that is being reached
 /// takes no more.
 const EACH: u64 = 4;
-/// Descriptors that the launcher may open beside them: readiness sets, signals, the event log, the binary, both ends of ssh's streams.
+/// Descriptors that the launcher may open beside them: readiness sets, signals, the event log, the binary, both ends of a carrier's streams.
 const OTHERS: u64 = 64;
 
 /// More hosts than descriptors may be had for.
@@ -26,7 +26,7 @@ impl Hint for TooFewDescriptors {
     }
 }
 
-/// For so many hosts that are reached by ssh. The soft limit is raised for them.
+/// For so many hosts that are reached by a carrier. The soft limit is raised for them.
 pub(crate) fn check(hosts: usize, origin: &Origin) -> Result<(), TooFewDescriptors> {
     // If /proc is missing, `OTHERS` covers the inherited descriptors.
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);

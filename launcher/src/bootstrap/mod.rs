@@ -1,4 +1,4 @@
-//! Agents on other hosts: the edges of `core::bootstrap`. All hosts at a time, without a task or a thread for any of them:
+//! Agents on other hosts: the edges of `rlaunch_plan::bootstrap`. All hosts at a time, without a task or a thread for any of them:
 //! one readiness set, and a machine per host.
 
 mod cluster_config;
@@ -62,7 +62,7 @@ pub(crate) enum BootstrapEvent {
     Up { node: NodeId, edge: Box<Early<ToRoot>>, up: Up },
     /// Diagnostics of an agent that is up.
     Said { node: NodeId, bytes: Vec<u8> },
-    /// The ssh of a host that was up has ended, with its last words: nothing more will come on the edge.
+    /// The carrier of a host that was up has ended, with its last words: nothing more will come on the edge.
     Ended { node: NodeId, end: CarrierEnd, words: OsBytes },
     /// An event of the carriers.
     Carrier(CarrierEvent),
@@ -95,7 +95,7 @@ impl Host {
     fn has_no_edge(&mut self, now: Mono) {
         self.dial.handle(now, DialEvent::NoEdge);
         if self.ssh.is_none() {
-            // Cannot be: a host that is up has an ssh.
+            // Cannot be: a host that is up has a carrier.
             self.dial.handle(now, DialEvent::Ended(CarrierEnd::Code(255)));
         }
     }
@@ -104,7 +104,7 @@ impl Host {
 /// How much later than its agents an srun may end.
 const SRUN_END: Span = Span::from_secs(1);
 
-/// Descriptors that starting a host takes: ssh's three streams, its pidfd, and what is made meanwhile.
+/// Descriptors that starting a host takes: the three streams of its carrier, the pidfd, and what is made meanwhile.
 const OF_HOST: usize = 8;
 
 /// The settings of the Slurm cluster.
@@ -166,7 +166,7 @@ impl Bootstrap {
         })
     }
 
-    /// When no ssh is left, and none will be started.
+    /// When no carrier is left, and none will be started.
     pub(crate) fn dismiss(&mut self) {
         self.ssh_reaper.dismiss();
     }
@@ -250,7 +250,7 @@ impl Bootstrap {
         self.hosts.get(&node).filter(|host| host.ssh.is_some()).map(|_| self.setting.carrier.kind())
     }
 
-    /// Whether an ssh or srun runs: of a host, or of several.
+    /// Whether a carrier runs: of a host, or of several.
     pub(crate) fn has_carriers(&self) -> bool {
         self.shared.has_srun() || self.hosts.values().any(|host| host.ssh.is_some())
     }

@@ -1,6 +1,6 @@
 //! The listener for the agents of a step: it reads from all who connect, on a thread of its own, and passes on agents alone.
 //!
-//! `core::bootstrap::admission` decides who is one. A connection gets as many bytes of memory as the messages of an agent have.
+//! `rlaunch_plan::bootstrap::admission` decides who is one. A connection gets as many bytes of memory as the messages of an agent have.
 //! The listener ends when all hosts are in, and the secret of the step with it.
 
 use rlaunch_base::id::NodeId;
@@ -151,8 +151,8 @@ impl Desk {
         let mut batch = Batch::with_room(64);
         while self.admission.is_waiting() {
             let first = earliest(self.admission.deadline(), self.paused_until);
-            let wait = first.map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.since(now()).nanos()));
-            fd::readable_within(&[self.set.as_fd(), self.set.as_fd()], wait);
+            let wait = first.map_or(Duration::from_secs(3600), |at| at.since(now()).duration());
+            fd::wait_for_any(&[self.set.as_fd()], Some(wait));
             self.set.ready(&mut batch);
             let tokens: Vec<u64> = batch.tokens().collect();
             for token in tokens {

@@ -24,7 +24,7 @@ pub(super) fn text<'a>(
 
 /// With nine decimals at most.
 fn seconds(span: Span) -> Value {
-    Value::from(std::time::Duration::from_nanos(span.nanos()).as_secs_f64())
+    Value::from(span.duration().as_secs_f64())
 }
 
 fn host(target: &Target, (finding, began): (&Finding, Mono)) -> Value {

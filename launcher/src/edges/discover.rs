@@ -1,4 +1,4 @@
-//! The command of `--discover`: the edges of `core::discover`. A shell runs it in the launcher's environment, with nothing to read.
+//! The command of `--discover`: the edges of `rlaunch_plan::discover`. A shell runs it in the launcher's environment, with nothing to read.
 
 use super::hook_runner::watched;
 use super::now;

@@ -1,4 +1,4 @@
-//! Commands of `--on-restart` and `--on-exit`: the edges of `core::hooks`. Their output goes to our stderr, marked.
+//! Commands of `--on-restart` and `--on-exit`: the edges of `rlaunch_core::hooks`. Their output goes to our stderr, marked.
 //!
 //! A command starts only when the messages of the performed actions are on their way to the hosts. A round does not wait for this start
 //! either.

@@ -97,7 +97,7 @@ pub(crate) struct Edges {
     events: VecDeque<JobEvent>,
     alarm: Alarm,
     finish: Option<(Ending, Mono)>,
-    /// The wait for ssh and srun then.
+    /// The wait for carriers then.
     parting: Option<Parting>,
     /// When the memory that the last news needed is given back.
     trim_at: Option<Mono>,
@@ -242,7 +242,7 @@ impl Edges {
         ]
     }
 
-    /// Ends ssh and srun where they outlive the job.
+    /// Ends carriers that outlive the job.
     fn push_carriers(&mut self) {
         while let Some(push) = self.parting.as_mut().and_then(|parting| parting.pop(now())) {
             self.nodes.end_carriers(push == Push::Kill);
@@ -320,7 +320,7 @@ impl Edges {
     fn lose_closed(&mut self) {
         while let Some((node, why, words)) = self.nodes.take_closed() {
             if self.finish.is_some() {
-                // Its ssh or srun was ended after the job, and its words are about that.
+                // Its carrier was ended after the job, and its words are about that.
                 self.let_go(node);
                 continue;
             }

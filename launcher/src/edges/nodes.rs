@@ -1,4 +1,4 @@
-//! The edges to the agents of all nodes, and what keeps each of them: the guardian of this host, an ssh to another.
+//! The edges to the agents of all nodes, and what keeps each of them: the guardian of this host, a carrier to another.
 
 use super::guardian::Guardian;
 use super::ready::Ready;
@@ -27,8 +27,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll};
 
-/// How much later than its streams ssh itself may end.
-const SSH_END: Span = Span::from_secs(1);
+/// How much later than its streams a carrier itself may end.
+const CARRIER_END: Span = Span::from_secs(1);
 
 /// An edge.
 enum Link {
@@ -43,15 +43,15 @@ struct Node {
     link: Link,
     /// Most bytes that it may send before any of them is written.
     credit: u64,
-    /// How its ssh has ended, and its last words.
+    /// How its carrier (ssh, srun or a command) has ended, and its last words.
     ended: Option<(CarrierEnd, OsBytes)>,
-    /// Its ssh or its guardian has ended: what was written before is all there, though the runtime may not have seen it.
+    /// Its carrier or its guardian has ended: what was written before is all there, though the runtime may not have seen it.
     unkept: bool,
     /// The process here that keeps the edge to another host, and ends when that does.
     keeper: Option<CarrierKind>,
 }
 
-/// An edge that has ended for this reason. Until then its ssh may end too, and say more.
+/// An edge that has ended for this reason. Until then its carrier may end too, and write more.
 struct Closing {
     id: NodeId,
     why: CloseReason,
@@ -60,7 +60,7 @@ struct Closing {
     until: Mono,
 }
 
-/// Whether the end of ssh or srun is the reason for the end of an edge. srun exits with 137 if a task was killed.
+/// Whether the end of the carrier is the reason for the end of an edge. srun exits with 137 if a task was killed.
 const fn is_abnormal(why: CloseReason, keeper: CarrierKind, end: CarrierEnd) -> bool {
     let is_by_end = match end {
         CarrierEnd::Signal(_) | CarrierEnd::Code(255) => true,
@@ -154,18 +154,19 @@ impl Nodes {
             Ok(Some(frame)) => return Some(frame),
             // An agent may live on without its guardian.
             Ok(None) if node.ended.is_none() => return None,
-            // Another process still holds ssh's end of the stream.
+            // Another process still holds the carrier's end of the stream.
             Ok(None) => (CloseReason::Eof, OsBytes::default()),
             Err(Closed::Frame { begins, .. }) => (CloseReason::Malformed, OsBytes::new(begins)),
             Err(error) => (why(&error), OsBytes::default()),
         };
         node.link = Link::Gone;
-        let (stray, patience) = if node.keeper.is_some() { (stray, SSH_END) } else { (OsBytes::default(), Span::ZERO) };
+        let (stray, patience) =
+            if node.keeper.is_some() { (stray, CARRIER_END) } else { (OsBytes::default(), Span::ZERO) };
         self.closing.push(Closing { id, why, stray, until: now() + patience });
         None
     }
 
-    /// A node whose edge has ended, and the reason if it is known; with the last words of ssh, or bytes that are no message.
+    /// A node whose edge has ended, and the reason if it is known; with the last words of the carrier, or bytes that are no message.
     pub(super) fn take_closed(&mut self) -> Option<(NodeId, CloseReason, OsBytes)> {
         let ended = |id: NodeId| self.list.get(id.index()).and_then(|node| Some((node.keeper?, node.ended.clone()?)));
         let is_over = |closing: &Closing| closing.until <= now() || ended(closing.id).is_some();
@@ -281,7 +282,7 @@ impl Nodes {
         self.remote.know(id, target);
     }
 
-    /// Whether an ssh or srun still runs: they end after the edges to their agents.
+    /// Whether a carrier still runs: carriers end after the edges to their agents.
     pub(super) fn has_carriers(&self) -> bool {
         self.remote.has_carriers()
     }

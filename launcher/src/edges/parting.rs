@@ -1,4 +1,4 @@
-//! The end of ssh and srun after a job: each of them has exited, or was ended, before rlaunch exits.
+//! The end of carriers (ssh, srun, commands) after a job: each of them has exited, or was ended, before rlaunch exits.
 
 use rlaunch_base::time::{Mono, Span};
 

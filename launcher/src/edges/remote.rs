@@ -70,7 +70,7 @@ impl Remote {
         events.push_back(JobEvent::HostFailed { node, why });
     }
 
-    /// Whether an ssh or srun runs.
+    /// Whether a carrier runs.
     pub(super) fn has_carriers(&self) -> bool {
         self.bootstrap.as_ref().is_ok_and(|bootstrap| bootstrap.has_carriers())
     }

@@ -1,5 +1,5 @@
 //! `rlaunch agent`, on a host that a carrier has reached: the process becomes the guardian there, and its fork the agent.
-//! Not for people: the remote line of `core::bootstrap` calls it. A pool calls it to wait for the end of a job there, and for a warning.
+//! Not for people: the remote line of `rlaunch_plan::bootstrap` calls it. A pool calls it to wait for the end of a job there, and for a warning.
 
 mod cache;
 pub(crate) mod devices;

@@ -71,7 +71,7 @@ impl Site<'_> {
             online.extend((byte & 32 == 0).then_some(cpu));
             allowed.extend((byte & 64 == 0).then_some(cpu));
         }
-        Topology::new(&Facts::of(allowed, online, groups))
+        Topology::new(&Facts::of([allowed, online, Vec::new()], groups))
     }
 
     fn hosts(&mut self) -> Vec<Entry> {

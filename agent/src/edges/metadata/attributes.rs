@@ -12,7 +12,7 @@ const PART: usize = 4096;
 /// The texts of these attributes, as far as the server has them and answers within a second in all.
 #[must_use]
 pub fn read_attributes(server: SocketAddr, attributes: &[Attribute]) -> BTreeMap<Attribute, String> {
-    let limit = Instant::now() + Duration::from_nanos(ATTRIBUTE_LIMIT.nanos());
+    let limit = Instant::now() + ATTRIBUTE_LIMIT.duration();
     let mut texts = BTreeMap::new();
     for attribute in attributes {
         match read(server, attribute.path(), limit) {

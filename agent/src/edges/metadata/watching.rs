@@ -10,7 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -88,7 +88,7 @@ async fn watch_key(server: SocketAddr, key: Key, readings: Sender<(Key, Reading)
         }
         match next {
             Next::Ask(pause) if pause == Span::ZERO => {}
-            Next::Ask(pause) => sleep(duration(pause)).await,
+            Next::Ask(pause) => sleep(pause.duration()).await,
             Next::Stop => return,
         }
     }
@@ -97,7 +97,7 @@ async fn watch_key(server: SocketAddr, key: Key, readings: Sender<(Key, Reading)
 /// Asks once, on a connection of its own.
 async fn ask(server: SocketAddr, asked: &Asked) -> Outcome {
     let start = Instant::now();
-    match timeout(duration(asked.limit), exchange(server, &asked.bytes, start)).await {
+    match timeout(asked.limit.duration(), exchange(server, &asked.bytes, start)).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(error)) => {
             tracing::trace!(%error, "the metadata server cannot be asked");
@@ -136,7 +136,7 @@ async fn judge(mut readings: Receiver<(Key, Reading)>, reports: Sender<Report>) 
                 None => return,
             },
             // Cancel-safe: the next sleep is measured anew.
-            () = sleep(duration(due)) => host.on_time(wall()),
+            () = sleep(due.duration()) => host.on_time(wall()),
         };
         if let Some(report) = report
             && reports.send(report).await.is_err()
@@ -148,8 +148,4 @@ async fn judge(mut readings: Receiver<(Key, Reading)>, reports: Sender<Report>) 
 
 fn wall() -> WallNs {
     WallNs(rlaunch_sys::clock::wall())
-}
-
-const fn duration(span: Span) -> Duration {
-    Duration::from_nanos(span.nanos())
 }

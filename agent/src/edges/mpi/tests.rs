@@ -15,6 +15,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use tokio::runtime::EnterGuard;
 
 const FIRST: WorldId = WorldId::new(0);
@@ -148,6 +149,30 @@ fn rank_is_served_again_after_its_connection_was_closed() {
     rig.listener().close(first);
     let (third, _far) = rig.client(3);
     assert!(rig.is_open(third));
+}
+
+/// There may be no descriptor for the authorizer when the first rank connects.
+#[test]
+fn listener_is_watched_again_after_failure_of_the_authorizer() {
+    let mut rig = Rig::new();
+    let _client = TcpStream::connect((Ipv4Addr::LOCALHOST, rig.listener().port())).unwrap();
+    let listener = rig.listener();
+    assert_eq!(listener.set.look(), Some(vec![LISTENER]));
+    listener.keep(Err(ErrorKind::Other.into()));
+    assert!(listener.authorizer.is_none());
+    assert_eq!(listener.set.look(), None, "the listener would keep the machine thread busy");
+    let retry = listener.queue.deadline().unwrap();
+    assert!(listener.deadline().is_some_and(|at| at <= retry));
+    while now() < retry {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let (listener, base) = rig.split();
+    listener.admit_known(base);
+    assert_eq!(listener.set.look(), Some(vec![LISTENER]));
+    assert_eq!(listener.queue.deadline(), None);
+    listener.accept();
+    assert!(listener.authorizer.is_some());
+    assert_eq!(listener.set.look(), None, "the connection was accepted");
 }
 
 /// The launcher reads ranks of the first world in what is found by a look.

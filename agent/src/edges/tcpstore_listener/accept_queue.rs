@@ -110,11 +110,6 @@ impl AcceptQueue {
         self.came = came;
     }
 
-    /// The listener itself.
-    pub(in crate::edges) const fn listener(&self) -> &TcpListener {
-        &self.listener
-    }
-
     /// The address of the listener.
     pub(in crate::edges) const fn own(&self) -> SocketAddr {
         self.own
@@ -178,9 +173,7 @@ impl AcceptQueue {
                 Err(error) => {
                     if error.kind() != io::ErrorKind::WouldBlock {
                         tracing::warn!(%error, "the store takes no more connections");
-                        self.shut(set);
-                        // Descriptors may become free elsewhere. Until then the listener would be ready all the time.
-                        self.retry = Some(now() + RETRY);
+                        self.defer(set);
                     }
                     break;
                 }
@@ -199,6 +192,12 @@ impl AcceptQueue {
     fn shut(&mut self, set: &ReadySet) {
         self.is_full = true;
         set.remove(&self.listener);
+    }
+
+    /// Stops accepting for a while: descriptors may become free elsewhere. Until then the listener would be ready all the time.
+    pub(in crate::edges) fn defer(&mut self, set: &ReadySet) {
+        self.shut(set);
+        self.retry = Some(now() + RETRY);
     }
 
     /// Records that a connection was closed: a descriptor is free again.

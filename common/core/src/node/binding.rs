@@ -60,14 +60,12 @@ pub(super) fn report(cx: &mut Cx<'_>, start: &Start, sandbox: &Sandbox, delta: D
     let Some(processors) = sandbox.processors.as_ref().filter(|_| start.settings.bind.report) else { return };
     let topology = &processors.topology;
     let mask = cpus.unwrap_or_else(|| topology.allowed());
-    let units = |level| topology.all(level).iter().zip(0..).filter(|(unit, _)| !unit.and(mask).is_empty());
-    let numbers = |level| units(level).map(|(_, n)| n).collect::<CpuSet>();
     let news = NodeNews::Binding(BindingNews::RankBound {
         rank: delta.rank,
         bound: cpus.is_some(),
         cpus: text(mask),
-        cores: text(&numbers(Level::Core)),
-        numa: text(&numbers(Level::Numa)),
+        cores: text(&topology.numbers_in(Level::Core, mask)),
+        numa: text(&topology.numbers_in(Level::Numa, mask)),
     });
     cx.act(NodeAction::ToRoot(ToRoot::News(news)));
 }

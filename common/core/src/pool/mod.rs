@@ -1,7 +1,7 @@
 //! A pool: hosts that stay reached between jobs, and the decision which job has which of them.
 //!
 //! A host is one job's at a time. It is free again only when nothing of its last job is left there. Hosts are handed out in the order of
-//! their slots. Jobs that wait have their turn in the order in which they came.
+//! their slots. Jobs that wait have their turn in the order in which they came, but an evicting job goes first.
 
 mod host_table;
 #[cfg(test)]

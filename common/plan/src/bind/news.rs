@@ -19,7 +19,7 @@ pub enum BindingNews {
         cpus: OsBytes,
         /// The cores that these are of, counted through the host.
         cores: OsBytes,
-        /// The NUMA nodes that these are of, counted in the same way.
+        /// The NUMA nodes that these are of, by the kernel's numbers.
         numa: OsBytes,
     },
     /// The ranks of this host were to have a unit each, and are more than there are: they are not bound.

@@ -17,7 +17,7 @@ use serde::{Serialize, Serializer};
 pub enum Carrier {
     /// The user's own ssh.
     Ssh(SshOptions),
-    /// A step of the Slurm job in which rlaunch runs, one for each host.
+    /// Steps of the Slurm job in which rlaunch runs. Hosts share a step, or each host has its own (`--transport`).
     Srun(SrunPlan),
     /// The command of `--launcher exec:…`.
     Exec(CommandTemplate),

@@ -20,11 +20,11 @@ use rlaunch_base::time::{Mono, Span};
 const FIRST_PAUSE: Span = Span::from_millis(250);
 /// The longest.
 const LONGEST_PAUSE: Span = Span::from_secs(4);
-/// Attempts after connections that were cut off.
+/// Attempts in all, if their connections are cut off.
 const MOST_ATTEMPTS: u32 = 12;
-/// Attempts after connections that were closed without a reason: a limit of logins is unlikely then, as sshd would report it.
+/// Attempts in all, if their connections are closed without a reason: a limit of logins is unlikely then, as sshd would report it.
 const MOST_CLOSED: u32 = 3;
-/// Places that are tried in vain before the host is given up.
+/// Places that may fail before the last place is tried: three places in all.
 const MOST_SKIPPED: usize = 2;
 /// Time without a byte after which ssh is waiting for a host that may never answer, and is no load.
 const SILENCE: Span = Span::from_secs(5);

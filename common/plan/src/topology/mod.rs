@@ -66,14 +66,14 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// The facts from numbers of CPUs: those that may be used, those that run, and the CPUs of each package, NUMA node, L3 group, core
-    /// and kind.
+    /// The facts from numbers. Lists: the CPUs that may be used, the CPUs that run, and the kernel's numbers of the NUMA nodes. Groups: the
+    /// CPUs of each package, NUMA node, L3 group, core and kind.
     #[must_use]
-    pub fn of(allowed: Vec<u32>, online: Vec<u32>, groups: [Vec<Vec<u32>>; 5]) -> Self {
+    pub fn of([allowed, online, numa_numbers]: [Vec<u32>; 3], groups: [Vec<Vec<u32>>; 5]) -> Self {
         let set = |cpus: Vec<u32>| cpus.into_iter().collect::<CpuSet>();
         let [packages, numa_nodes, l3_groups, cores, kinds] =
             groups.map(|all| all.into_iter().map(set).collect::<Vec<_>>());
-        let (allowed, online, numa_numbers) = (set(allowed), set(online), Vec::new());
+        let (allowed, online) = (set(allowed), set(online));
         Self { allowed, online, packages, numa_nodes, numa_numbers, l3_groups, cores, kinds }
     }
 }
@@ -137,6 +137,17 @@ impl Topology {
             Level::Core => &self.cores,
             Level::Hwthread => &self.threads,
         }
+    }
+
+    /// The numbers of the units of a kind that have some of these CPUs. NUMA nodes have the kernel's numbers where these are known. Other
+    /// units are counted through the host, in the order of the tree.
+    #[must_use]
+    pub fn numbers_in(&self, level: Level, cpus: &CpuSet) -> CpuSet {
+        let has_some = |unit: &CpuSet| !unit.and(cpus).is_empty();
+        if level == Level::Numa && !self.memory.is_empty() {
+            return self.memory.iter().filter(|(_, node)| has_some(node)).map(|(number, _)| *number).collect();
+        }
+        self.all(level).iter().zip(0..).filter(|(unit, _)| has_some(unit)).map(|(_, number)| number).collect()
     }
 
     /// The units of a kind with CPUs that may be used, and only these CPUs of them.

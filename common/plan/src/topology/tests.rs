@@ -129,6 +129,28 @@ fn memory_is_that_of_the_only_numa_node_of_the_cpus() {
 }
 
 #[test]
+fn numa_nodes_are_reported_by_the_kernels_numbers_and_cores_by_their_places() {
+    let topology = Topology::new(&Facts { numa_numbers: vec![0, 8], ..smt(2, 1, 4) });
+    let of = |cpus| (topology.numbers_in(Level::Core, &set(cpus)), topology.numbers_in(Level::Numa, &set(cpus)));
+    assert_eq!(of("4-5,12-13"), (set("4-5"), set("8")));
+    assert_eq!(of("3-4"), (set("3-4"), set("0,8")));
+    assert_eq!(of(""), (set(""), set("")));
+    let unknown = Topology::new(&Facts { numa_numbers: Vec::new(), ..smt(2, 1, 4) });
+    assert_eq!(unknown.numbers_in(Level::Numa, &set("4-5")), set("1"), "counted through the host");
+}
+
+#[test]
+fn facts_keep_the_kernels_numbers_of_numa_nodes() {
+    let nodes = || vec![vec![0, 1], vec![2, 3]];
+    let cores = (0..4).map(|cpu| vec![cpu]).collect();
+    let all: Vec<u32> = (0..4).collect();
+    let facts = Facts::of([all.clone(), all, vec![1, 8]], [nodes(), nodes(), nodes(), cores, Vec::new()]);
+    assert_eq!(facts.numa_numbers, [1, 8]);
+    assert_eq!(facts.numa_nodes, sets("0-1 2-3"));
+    assert_eq!(Topology::new(&facts).numbers_in(Level::Numa, &set("2")), set("8"));
+}
+
+#[test]
 fn without_facts_each_cpu_is_a_core() {
     let topology = Topology::flat(set("1,5"));
     assert_eq!((counts(&topology), topology.allowed()), ([1, 1, 1, 2, 2], &set("1,5")));

@@ -1,4 +1,4 @@
-//! Variables for the commands of `--on-restart` and `--on-exit`; `core::hooks` gives the values.
+//! Variables for the commands of `--on-restart` and `--on-exit`; `rlaunch_core::hooks` gives the values.
 
 use super::{Contract, Role, Var, lookup};
 

@@ -32,10 +32,12 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// The CPUs of each package, NUMA node, L3 group, core and kind.
+    /// Lists: the CPUs that may be used, the CPUs that run, and the kernel's numbers of the NUMA nodes. Groups: the CPUs of each package,
+    /// NUMA node, L3 group, core and kind.
     #[must_use]
-    pub fn groups(self) -> [Vec<Vec<u32>>; 5] {
-        [self.packages, self.numa_nodes, self.l3_groups, self.cores, self.kinds]
+    pub fn into_parts(self) -> ([Vec<u32>; 3], [Vec<Vec<u32>>; 5]) {
+        let lists = [self.allowed, self.online, self.numa_numbers];
+        (lists, [self.packages, self.numa_nodes, self.l3_groups, self.cores, self.kinds])
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) struct Words<'a> {
 pub(super) const FRAME: usize = 16 + RECORD;
 
 /// A record as the last frame of a remote edge: the control lane (1), and a stream number that no stream has. The layout is
-/// that of `core::wire::frame`; a test of the launcher, which knows both, compares them.
+/// that of `rlaunch_protocol::wire::frame`; a test of the launcher, which knows both, compares them.
 pub(super) fn frame(node: u32, record: &[u8; RECORD]) -> [u8; FRAME] {
     let mut out = [0; FRAME];
     out[..4].copy_from_slice(&u32::try_from(RECORD).unwrap_or(0).to_le_bytes());

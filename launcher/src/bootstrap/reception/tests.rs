@@ -66,7 +66,7 @@ fn visit(reception: &Reception) -> Visit {
         if let Some(visit) = reception.next() {
             return visit;
         }
-        fd::readable_within(&[reception.bell.as_fd(), reception.bell.as_fd()], Duration::from_secs(20));
+        fd::wait_for_any(&[reception.bell.as_fd()], Some(Duration::from_secs(20)));
         reception.bell.clear();
     }
 }
