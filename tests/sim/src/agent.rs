@@ -311,8 +311,8 @@ impl World {
             self.check(!over, || format!("after Finish: {action:?}"));
             self.perform(action);
         }
-        // The scheduler itself has signalled some of them before the order to end for it came.
-        let by_scheduler = self.host.agent.scheduler_ends.is_some();
+        // In a step the scheduler itself may have sent them its signal before: they get it once.
+        let by_scheduler = self.plan.scheduler.is_some();
         let is_asked = |proc: &ProcId| {
             self.host.agent.asked.contains(proc) || by_scheduler && self.host.kernel.got(*proc, Signal::TERM) > 0
         };
