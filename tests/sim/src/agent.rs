@@ -311,8 +311,9 @@ impl World {
             self.check(!over, || format!("after Finish: {action:?}"));
             self.perform(action);
         }
-        // In a step the scheduler itself may have sent them its signal before: they get it once.
-        let by_scheduler = self.plan.scheduler.is_some();
+        // The scheduler itself may have signalled some of them before the order came to end for it, or to clear: they get a signal once.
+        let agent = &self.host.agent;
+        let by_scheduler = agent.scheduler_ends.is_some() || agent.clearing && self.plan.scheduler.is_some();
         let is_asked = |proc: &ProcId| {
             self.host.agent.asked.contains(proc) || by_scheduler && self.host.kernel.got(*proc, Signal::TERM) > 0
         };
